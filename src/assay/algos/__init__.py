@@ -1,0 +1,1 @@
+"""Algorithms: credit + ratio + aggregation + KL, one file a method."""

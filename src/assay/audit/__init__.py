@@ -1,0 +1,1 @@
+"""The audit: is this reward function sound?"""

@@ -1,0 +1,1 @@
+"""The doctor: why does this run not improve?"""

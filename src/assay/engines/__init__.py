@@ -1,0 +1,1 @@
+"""Engines: sampling completions, locally or through vLLM."""

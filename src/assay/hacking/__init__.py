@@ -1,0 +1,1 @@
+"""Hacking: one function from matched evaluations to the measures and the verdict."""

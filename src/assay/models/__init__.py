@@ -1,0 +1,1 @@
+"""Models: the tiny decoder, Hugging Face models, value and reward heads, checkpoints."""

@@ -1,0 +1,1 @@
+"""Records: scores, rollouts, findings, the run folder, and one reader per foreign log format."""

@@ -1,0 +1,1 @@
+"""Reports: the one place that draws."""

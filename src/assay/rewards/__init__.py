@@ -1,0 +1,1 @@
+"""Rewards: readable functions of a completion and its task, running them, and adapters for other trainers."""

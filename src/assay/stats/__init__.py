@@ -1,0 +1,1 @@
+"""Statistics: intervals, paired comparison, pass@k, change points, over-optimisation fits."""

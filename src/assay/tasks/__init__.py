@@ -1,0 +1,1 @@
+"""Tasks: prompts with a reward and a truth, versioned and deterministic by seed."""
