@@ -102,7 +102,7 @@ def unsound_lines(proof, rests_on):
 def test_no_attack_on_the_verifier_reaches_an_unentailed_line():
     rng = random.Random(0)
     rules, valid = Counter(), 0
-    for _ in range(350):
+    for _ in range(450):
         proof, rests_on = attack(rng, rng.randint(3, 14))
         assert not unsound_lines(proof, rests_on), proof
         rules.update(line.rule for line in proof.lines)
@@ -113,7 +113,7 @@ def test_no_attack_on_the_verifier_reaches_an_unentailed_line():
             assert not verdict or entails(part.premises, part.conclusion), part
             valid += verdict
     assert valid > 700
-    assert all(rules[rule] >= 2 for rule in CITATIONS), rules
+    assert set(rules) == set(CITATIONS), rules
 
 
 def mutate(proof, rng):
