@@ -22,12 +22,14 @@ def step_metrics(
     clips = clipped_tokens(
         log_ratio_BT, b.advantages_B, mask_BT, clip_low=surrogate.clip_low, clip_high=surrogate.clip_high
     )
+    bounded = log_ratio.abs() >= surrogate.bound
     used = surrogate.kind != "reinforce"
     sums = {
         "tokens": float(mask_BT.sum()),
         "sequences": float(mask_BT.any(-1).sum()),
         "clip_low_tokens": float(clips.low_BT.sum()) if used else 0.0,
         "clip_high_tokens": float(clips.high_BT.sum()) if used else 0.0,
+        "bounded_tokens": float(bounded.sum()),
         "ratio_sum": float(log_ratio.exp().sum()),
         "old_kl_sum": float((log_ratio.expm1() - log_ratio).sum()),
         "surprise_sum": float(-b.logp_BT.detach()[mask_BT].sum()),
@@ -58,7 +60,8 @@ def combine_metrics(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
     Keys: ``tokens``, ``sequences`` trained. ``clip_fraction`` (with ``clip_fraction_low`` and ``_high``):
     share of trained tokens whose gradient the clip removed (CISPO: whose weight it capped, on the same side).
-    ``ratio_mean``, ``ratio_max``, ``ratio_min``: the policy ratio. ``old_kl``: KL to the proximal policy,
+    ``ratio_mean``, ``ratio_max``, ``ratio_min``: the policy ratio; ``ratio_bounded``: share of tokens whose
+    log ratio was cut at its bound before ``exp``. ``old_kl``: KL to the proximal policy,
     nats a token (k3 form, never below 0). ``surprise``: mean -log p. With an entropy: ``entropy``, nats a
     token. With a reference: ``kl`` (k3) and ``kl_k1``, nats a token, and ``kl_sequence``, the k1 sum a
     sequence; with an exact KL: ``kl_exact``. With a correction: ``weight_mean``, ``weight_effective``
@@ -78,6 +81,7 @@ def combine_metrics(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     named = {
         "clip_fraction_low": "clip_low_tokens",
         "clip_fraction_high": "clip_high_tokens",
+        "ratio_bounded": "bounded_tokens",
         "ratio_mean": "ratio_sum",
         "old_kl": "old_kl_sum",
         "surprise": "surprise_sum",

@@ -128,7 +128,7 @@ class KLPenalty:
             )
         if self.where != "loss" and self.estimator in ("k2", "k3"):
             raise BadInput(
-                f"expected k1 (or exact) in the reward, got {self.estimator}: its gradient there is wrong, and "
+                f"expected k1 or exact in the reward, got {self.estimator}: its gradient is wrong there, and "
                 f"k3 diverges; use kl_where=loss, or write kl_where={self.where}! to have it anyway"
             )
 

@@ -65,3 +65,11 @@ def whiten(
     variance = variance.clamp(min=epsilon) if floor else variance + epsilon
     whitened_BT = (values_BT - mean) * variance.rsqrt()
     return select(whitened_BT if shift_mean else whitened_BT + mean, mask_BT)
+
+
+def positions(mask_BT: Tensor) -> Tensor:
+    """Position of each real token counted from the row's first real one, so that padding shifts nothing.
+
+    Padded positions get 0. A model with absolute positions needs these under left padding.
+    """
+    return torch.where(mask_BT, mask_BT.long().cumsum(-1) - 1, 0)

@@ -50,3 +50,8 @@ def place_on_last_token(rewards_B: Tensor, mask_BT: Tensor) -> Tensor:
     position_T = torch.arange(T, device=mask_BT.device)
     last_B = torch.where(mask_BT, position_T, -1).amax(-1)
     return torch.where(position_T == last_B[:, None], rewards_B[:, None], 0.0)
+
+
+def missing_eos_penalty(rewards_B: Tensor, ended_B: Tensor, penalty: float) -> Tensor:
+    """Subtract ``penalty`` from the completions that did not end by themselves, (B,)."""
+    return torch.where(ended_B, rewards_B, rewards_B - penalty)
