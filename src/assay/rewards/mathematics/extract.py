@@ -1,0 +1,150 @@
+r"""Find the final answer in a completion. One extractor, for training and for evaluation.
+
+The rules, in this order:
+
+1. What stands in a thinking block (``<think>...</think>``) is not an answer; one that never closes hides
+   everything after it.
+2. The last complete box: ``\boxed{...}`` or ``\fbox{...}``, braces counted.
+3. The last ``<answer>...</answer>``.
+4. The last line that starts with ``####``.
+5. The last "the answer is ..." or "answer: ...".
+6. Only with ``last_number=True``: the last number (off by default: it can be gamed by counting).
+7. The last line, if it is short; it then has to be an answer and nothing else to be equal to anything.
+
+Within a rule the last one wins (``which="first"``: the first one). Every rule takes linear time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Which = Literal["last", "first"]
+Source = Literal["box", "tag", "hash", "phrase", "number", "line"]
+
+_THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
+_BOX_PARTS = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
+_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
+_HASH = re.compile(r"^[ \t]*####(?!#)[ \t]*(.*)$", re.MULTILINE)
+_PHRASE = re.compile(r"\banswer(?:\*\*)?[ \t]*(?:is|:|=)[ \t]*:?(?:\*\*)?[ \t]*([^\n]*)", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?\$?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+)?%?")
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[,;](?=\s*(?:because|since|as|so)\b)")
+_FORMULA = re.compile(r"\$([^$\n]+)\$|\\\(([^\n]*?)\\\)")
+
+
+_LONGEST_LINE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """The text of an answer and the rule that found it."""
+
+    text: str
+    source: Source
+
+
+def extract_answer(completion: str, *, which: Which = "last", last_number: bool = False) -> Extracted | None:
+    """The final answer of a completion, or None when no rule finds one.
+
+    Args:
+        completion: the whole text.
+        which: the last (default) or the first match of a rule.
+        last_number: whether the last number of a text without any marker is its answer.
+    """
+    text = without_thinking(completion)
+    rules: list[tuple[Source, Sequence[str]]] = [
+        ("box", list(boxes(text))),
+        ("tag", list(_tagged(text))),
+        ("hash", [match.group(1) for match in _HASH.finditer(text)]),
+        ("phrase", [_first_clause(match.group(1)) for match in _PHRASE.finditer(text)]),
+    ]
+    if last_number:
+        rules.append(
+            ("number", [m.group() for m in _NUMBER.finditer(text) if any(map(str.isdigit, m.group()))])
+        )
+    for source, found in rules:
+        if found:
+            chosen = found[-1] if which == "last" else found[0]
+            return Extracted(_unboxed(chosen, source).strip(), source)
+    line = _last_line(text)
+    return Extracted(line, "line") if line else None
+
+
+def without_thinking(text: str) -> str:
+    """The text outside its thinking blocks; text before a lone closing tag is thinking too."""
+    kept: list[str] = []
+    start, depth = 0, 0
+    for match in _THINKING.finditer(text):
+        if match.group(1):
+            if depth == 0:
+                kept.clear()  # the opening tag was written by the template
+            depth = max(depth - 1, 0)
+        else:
+            if depth == 0:
+                kept.append(text[start : match.start()])
+            depth += 1
+        start = match.end()
+    if depth == 0:
+        kept.append(text[start:])
+    return "".join(kept)
+
+
+def boxes(text: str) -> Iterator[str]:
+    r"""Contents of the complete outermost boxes, in their order; ``\{`` and ``\}`` do not count."""
+    open_braces: list[tuple[bool, int]] = []
+    inside = 0
+    for match in _BOX_PARTS.finditer(text):
+        part = match.group()
+        if part == "}":
+            if open_braces:
+                is_box, start = open_braces.pop()
+                inside -= is_box
+                if is_box and not inside:
+                    yield text[start : match.start()]
+        elif part == "{":
+            open_braces.append((False, match.end()))
+        elif part.endswith("{") and len(part) > 2:
+            open_braces.append((True, match.end()))
+            inside += 1
+
+
+def _tagged(text: str) -> Iterator[str]:
+    start: int | None = None
+    for match in _TAG.finditer(text):
+        if not match.group(1):
+            start = match.end()
+        elif start is not None:
+            yield text[start : match.start()]
+            start = None
+
+
+def _unboxed(text: str, source: Source) -> str:
+    """A box inside another marker holds the answer; a box inside a box is decoration."""
+    found = list(boxes(text))
+    if not found or (source == "box" and text.strip() != _box_alone(text)):
+        return text
+    return found[-1]
+
+
+def _last_line(text: str) -> str:
+    text = text.strip()
+    for left, right in ((r"\[", r"\]"), ("$$", "$$")):
+        if text.endswith(right) and left in text[: -len(right)]:
+            return text[text.rindex(left, 0, len(text) - len(right)) :]
+    line = text.rpartition("\n")[2].strip()
+    return line if len(line) <= _LONGEST_LINE else ""
+
+
+def _box_alone(text: str) -> str | None:
+    stripped = text.strip()
+    return stripped if re.match(r"\\(?:boxed|fbox)\s*\{", stripped) and stripped.endswith("}") else None
+
+
+def _first_clause(text: str) -> str:
+    formula = _FORMULA.match(text.strip().removeprefix("**").lstrip())
+    if formula:
+        return formula.group(1) or formula.group(2)
+    end = _SENTENCE_END.search(text)
+    return (text[: end.start()] if end else text).strip().strip("*").strip()

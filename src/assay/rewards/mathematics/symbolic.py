@@ -1,0 +1,166 @@
+"""The last resort: sympy, on a tree of ours (never on text), in a warm child process that can be killed."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import resource
+import threading
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from assay.rewards.mathematics.tree import Call, Number, Power, Product, Quantity, Sum, Symbol, Tree
+from assay.rewards.running import RewardRunner
+from assay.rewards.signatures import Task
+
+TIME_LIMIT = 1.0
+"""Seconds that a proof may take; then the pair is undecided."""
+LARGEST_MEMORY = 2 * 1024**3
+_LARGEST_EXPONENT = 1_000
+_LARGEST_OPERATIONS = 300
+
+
+class Prover:
+    """One child process with sympy loaded, started when it is first needed."""
+
+    def __init__(self, time_limit: float = TIME_LIMIT) -> None:
+        self._lock = threading.Lock()
+        self._time_limit = time_limit
+        self._runner: RewardRunner | None = None
+        self._decided: dict[tuple[Tree, Tree], bool | None] = {}
+
+    def prove(self, left: Tree, right: Tree) -> bool | None:
+        """Whether the two are equal for certain; None: not decided, too large, or no sympy here."""
+        if not is_available() or not (_is_small(left) and _is_small(right)):
+            return None
+        pair = (left, right) if repr(left) <= repr(right) else (right, left)
+        with self._lock:
+            if pair not in self._decided:
+                if len(self._decided) > 4096:
+                    self._decided.clear()
+                self._decided[pair] = self._ask(pair)
+            return self._decided[pair]
+
+    def _ask(self, pair: tuple[Tree, Tree]) -> bool | None:
+        if self._runner is None:
+            self._runner = RewardRunner(decide, time_limit=self._time_limit, signature="task")
+        score = self._runner.score([""], [{"left": pair[0], "right": pair[1]}])[0]
+        return bool(score.value) if score.is_scored else None
+
+    def close(self) -> None:
+        """End the child."""
+        with self._lock:
+            if self._runner is not None:
+                self._runner.close()
+                self._runner = None
+
+
+_PROVER = Prover()
+atexit.register(_PROVER.close)
+
+
+def prove_equal(left: Tree, right: Tree) -> bool | None:
+    """Whether two arithmetic trees are equal for certain; None when it is not decided."""
+    return _PROVER.prove(left, right)
+
+
+def is_available() -> bool:
+    """Whether sympy is installed (``pip install 'assay[math]'``)."""
+    return importlib.util.find_spec("sympy") is not None
+
+
+def decide(completion: str, task: Task) -> bool | None:
+    """Decide one pair of trees; runs in the child."""
+    del completion
+    import sympy
+
+    resource.setrlimit(resource.RLIMIT_AS, (LARGEST_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    left, right = _to_sympy(task["left"], sympy), _to_sympy(task["right"], sympy)
+    difference: Any = left - right
+    if difference == 0 or sympy.simplify(difference) == 0:
+        return True
+    return difference.equals(0)
+
+
+def _is_small(tree: Tree) -> bool:
+    """Whether evaluating it cannot blow up: few operations, no towers, no large exponents."""
+    count, stack = 0, [tree]
+    while stack:
+        node = stack.pop()
+        count += 1
+        if isinstance(node, Power):
+            exponent = node.exponent
+            if isinstance(exponent, Number) and abs(exponent.value) > _LARGEST_EXPONENT:
+                return False
+            if isinstance(node.base, Number) and isinstance(exponent, Power | Call):
+                return False
+        if isinstance(node, Call) and node.name == "factorial":
+            inner = node.arguments[0]
+            if not isinstance(inner, Symbol | Number) or (
+                isinstance(inner, Number) and inner.value > _LARGEST_EXPONENT
+            ):
+                return False
+        stack.extend(_operands(node))
+    return count <= _LARGEST_OPERATIONS
+
+
+def _operands(tree: Tree) -> tuple[Tree, ...]:
+    if isinstance(tree, Sum):
+        return tree.terms
+    if isinstance(tree, Product):
+        return tree.factors
+    if isinstance(tree, Power):
+        return (tree.base, tree.exponent)
+    if isinstance(tree, Call):
+        return tree.arguments
+    return (tree.value,) if isinstance(tree, Quantity) else ()
+
+
+def _to_sympy(tree: Tree, sympy: Any) -> Any:
+    if isinstance(tree, Number):
+        return sympy.Rational(tree.value.numerator, tree.value.denominator)
+    if isinstance(tree, Symbol):
+        return {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}.get(tree.name) or sympy.Symbol(
+            tree.name
+        )
+    if isinstance(tree, Sum):
+        return sympy.Add(*(_to_sympy(term, sympy) for term in tree.terms))
+    if isinstance(tree, Product):
+        return sympy.Mul(*(_to_sympy(factor, sympy) for factor in tree.factors))
+    if isinstance(tree, Power):
+        return _power_to_sympy(tree, sympy)
+    if isinstance(tree, Quantity):
+        return _to_sympy(tree.value, sympy)
+    if isinstance(tree, Call):
+        return _call_to_sympy(tree, sympy)
+    raise ValueError(f"no sympy form of {type(tree).__name__}")
+
+
+def _power_to_sympy(tree: Power, sympy: Any) -> Any:
+    base, exponent = _to_sympy(tree.base, sympy), _to_sympy(tree.exponent, sympy)
+    if tree.is_root and base.is_negative and exponent.is_Rational and exponent.q % 2:
+        return sympy.Integer(-1) ** exponent.p * (-base) ** exponent
+    return base**exponent
+
+
+def _call_to_sympy(tree: Call, sympy: Any) -> Any:
+    arguments = [_to_sympy(argument, sympy) for argument in tree.arguments]
+    if tree.name == "sum":
+        index, low, high, body = arguments
+        return sympy.Sum(body, (index, low, high)).doit()
+    if tree.name == "lg":
+        return sympy.log(arguments[0], 10)
+    names = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "abs": "Abs", "ln": "log",
+             "max": "Max", "min": "Min"}  # fmt: skip
+    if tree.name not in _KNOWN:
+        return sympy.Function(f"unknown_{tree.name}")(*arguments)
+    function: Callable[..., Any] = getattr(sympy, names.get(tree.name, tree.name))
+    return function(*arguments)
+
+
+_KNOWN = frozenset(
+    ["sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "exp",
+     "ln", "log", "abs", "max", "min", "factorial", "binomial", "gcd", "lcm"]
+)  # fmt: skip
+HALF = Fraction(1, 2)
