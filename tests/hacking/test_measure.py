@@ -20,8 +20,8 @@ def checkpoint(step, reward, truth, completions=None, **columns):
     grids = {name: np.full(shape, columns.get(name, value)) for name, value in defaults.items()}
     ids = [f"p{row}" for row in range(shape[0])]
     texts = completions or [[f"{row} {column}" for column in range(shape[1])] for row in range(shape[0])]
-    return MatchedCheckpoint(step, ids, np.asarray(reward, float), np.asarray(truth, float), completions=texts,
-                             **grids)  # fmt: skip
+    return MatchedCheckpoint(step, ids, np.asarray(reward, float), np.asarray(truth, float),
+                             completions=texts, **grids)  # fmt: skip
 
 
 def simulate(rng, truths, hacks, prompts=P, samples=N):
@@ -223,8 +223,8 @@ def table(rows):
 
 def test_a_table_becomes_a_checkpoint():
     rows = [
-        {"prompt_id": f"p{i // 2}", "sample": i % 2, "completion": f"c{i}", "reward": float(i % 2), "truth": 1.0,
-         "reward_state": "scored", "truth_state": "scored", "length": 4, "entropy": 0.5, "kl": 0.1}
+        {"prompt_id": f"p{i // 2}", "sample": i % 2, "completion": f"c{i}", "reward": float(i % 2),
+         "truth": 1.0, "reward_state": "scored", "truth_state": "scored", "length": 4, "entropy": 0.5, "kl": 0.1}
         for i in range(6)
     ]  # fmt: skip
     rows[3]["reward"], rows[3]["reward_state"] = None, "crashed"

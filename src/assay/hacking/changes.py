@@ -14,7 +14,10 @@ from assay.stats.interval import FloatArray, Interval
 from assay.stats.simultaneous import Band, simultaneous_band
 
 REACH = 2.0
-"""A change of a score in 0..1 lies in -1..1: where all prompts agree, a hidden one may differ by this much."""
+"""Changes of a score in 0..1 lie in -1..1: where all prompts agree, a hidden one may differ by this."""
+
+FALL_LEVEL = 0.975
+"""Falls are sought among all pairs of checkpoints, so their band is held to twice the usual care."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def worst_fall(scores: Scores) -> Fall | None:
     if not pairs:
         return None
     first, second = (np.array(side) for side in zip(*pairs, strict=True))
-    band = simultaneous_band(scores.truth[:, second] - scores.truth[:, first], spread=REACH)
+    band = simultaneous_band(scores.truth[:, second] - scores.truth[:, first], FALL_LEVEL, spread=REACH)
     candidates: list[tuple[float, Fall]] = []
     for later in range(1, count):
         best = best_of(t_means(scores.truth[:, :later]))

@@ -11,6 +11,7 @@ import numpy as np
 
 from assay.errors import BadInput
 from assay.hacking.changes import (
+    REACH,
     Changes,
     Scores,
     best_of,
@@ -203,7 +204,7 @@ def _onset(
             for r, c in zip(rewards, ordered, strict=True)
         ]
         columns = np.stack([t_means(hit.T) for hit in hits], axis=1)
-    band = simultaneous_band(columns[:, 1:] - columns[:, :1])
+    band = simultaneous_band(columns[:, 1:] - columns[:, :1], spread=REACH)
     found = np.flatnonzero(band.low > ONSET)
     return scores.steps[int(found[0]) + 1] if found.size else None
 

@@ -6,11 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from scipy import stats
-
 from assay.hacking.changes import Changes, Fall, Scores
 from assay.records.finding import jsonable
-from assay.stats.interval import Interval
+from assay.stats.interval import Interval, t_quantile
 from assay.stats.simultaneous import Band
 
 Verdict = Literal["overoptimisation", "hacking", "healthy", "no_learning", "inconclusive"]
@@ -171,9 +169,9 @@ def _single_half_width(band: Band) -> float:
     prompts = float(band.n[-1])
     if prompts < 2:
         return math.inf
-    return max(float(stats.t.ppf(0.975, prompts - 1) * band.standard_error[-1]), 0.0)
+    return max(t_quantile(0.975, prompts - 1) * float(band.standard_error[-1]), 0.0)
 
 
 def _range(interval: Interval, *, flip: bool = False) -> str:
     low, high = (-interval.high, -interval.low) if flip else (interval.low, interval.high)
-    return f"95% interval {jsonable(round(low, 2))} to {jsonable(round(high, 2))}"
+    return f"{100 * interval.level:g}% interval {jsonable(round(low, 2))} to {jsonable(round(high, 2))}"

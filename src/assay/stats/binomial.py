@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from assay.errors import BadInput
-from assay.stats.interval import Interval
+from assay.stats.interval import Interval, normal_quantile
 
 
 def _check(successes: float, n: float) -> None:
@@ -29,7 +29,7 @@ def wilson(successes: float, n: float, level: float = 0.95, critical: float | No
         critical: quantile to use in place of the normal one (a t quantile for few clusters).
     """
     _check(successes, n)
-    z = float(stats.norm.ppf(0.5 + level / 2)) if critical is None else critical
+    z = normal_quantile(0.5 + level / 2) if critical is None else critical
     p, z2 = successes / n, z * z
     centre = (p + z2 / (2 * n)) / (1 + z2 / n)
     half = z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
@@ -41,8 +41,10 @@ def wilson(successes: float, n: float, level: float = 0.95, critical: float | No
 def _beta_interval(successes: float, n: float, level: float, low_ab: float, high_ab: float) -> Interval:
     tail = (1 - level) / 2
     failures = n - successes
-    low = 0.0 if successes == 0 else float(stats.beta.ppf(tail, successes + low_ab, failures + high_ab))
-    high = 1.0 if failures == 0 else float(stats.beta.ppf(1 - tail, successes + high_ab, failures + low_ab))
+    low = 0.0 if successes == 0 else float(special.betaincinv(successes + low_ab, failures + high_ab, tail))
+    high = (
+        1.0 if failures == 0 else float(special.betaincinv(successes + high_ab, failures + low_ab, 1 - tail))
+    )
     return Interval(successes / n, low, high, n, level)
 
 
@@ -89,7 +91,7 @@ def samples_for_two_rates(first: float, second: float, power: float = 0.8, level
     """Samples per arm that tell two rates apart (two-sided z test, pooled variance under the null)."""
     if not (0 <= first <= 1 and 0 <= second <= 1 and first != second):
         raise BadInput(f"expected two different rates in [0, 1], got {first} and {second}")
-    za, zb = float(stats.norm.ppf(0.5 + level / 2)), float(stats.norm.ppf(power))
+    za, zb = normal_quantile(0.5 + level / 2), normal_quantile(power)
     pooled = (first + second) / 2
     spread = za * math.sqrt(2 * pooled * (1 - pooled))
     spread += zb * math.sqrt(first * (1 - first) + second * (1 - second))

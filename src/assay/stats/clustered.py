@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import stats
 
 from assay.errors import BadInput
 from assay.stats.binomial import wilson
-from assay.stats.interval import FloatArray, Interval, unknown
+from assay.stats.interval import FloatArray, Interval, t_quantile, unknown
 
 
 def prompt_means(values: FloatArray) -> FloatArray:
@@ -39,7 +38,7 @@ def t_interval(means: FloatArray, level: float = 0.95, spread: float = 1.0) -> I
     centre = float(known.mean())
     if count == 1:
         return Interval(centre, math.nan, math.nan, 1, level)
-    half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * float(known.std(ddof=1)) / math.sqrt(count)
+    half = t_quantile(0.5 + level / 2, count - 1) * float(known.std(ddof=1)) / math.sqrt(count)
     if np.ptp(known) <= 1e-12 * max(1.0, abs(centre)):
         half = spread * (1 - ((1 - level) / 2) ** (1 / count))
     return Interval(centre, centre - half, centre + half, count, level)
@@ -103,9 +102,9 @@ def clustered_rate(flags: FloatArray, level: float = 0.95) -> Interval:
 def clustered_ratio(hits: FloatArray, base: FloatArray, level: float = 0.95) -> Interval:
     """Share of ``hits`` among ``base``, two (P, n) arrays of 0 and 1 with hits <= base.
 
-    The effective sample size is p(1-p) over the linearised variance of the ratio across prompts (Korn and
-    Graubard 1998), at least one and at most every sample of ``base``; without variation it is the number of
-    prompts that have any.
+    The design effect is the linearised variance of the ratio across prompts over p(1-p)/N (Korn and Graubard
+    1998). Few prompts with a hit (or with a miss) say little about it, so one prompt whose samples all agree
+    is averaged in: without any hit the effective sample size is the number of prompts.
     """
     per_prompt, weight = hits.sum(axis=1), base.sum(axis=1)
     total, prompts = float(weight.sum()), int((weight > 0).sum())
@@ -114,8 +113,10 @@ def clustered_ratio(hits: FloatArray, base: FloatArray, level: float = 0.95) -> 
     rate = float(per_prompt.sum()) / total
     residual = (per_prompt - rate * weight)[weight > 0]
     variance = float((residual**2).sum()) / total**2 * prompts / max(prompts - 1, 1)
-    size = rate * (1 - rate) / variance if variance > 0 and prompts > 1 else float(prompts)
-    size = min(max(size, 1.0), total)
-    critical = float(stats.t.ppf(0.5 + level / 2, max(prompts - 1, 1)))
+    informative = min(int((per_prompt > 0).sum()), int((per_prompt < weight).sum()))
+    effect = variance * total / (rate * (1 - rate)) if 0 < rate < 1 and prompts > 1 else 1.0
+    effect = (informative * max(effect, 1.0) + total / prompts) / (informative + 1)
+    size = max(total / effect, 1.0)
+    critical = t_quantile(0.5 + level / 2, max(prompts - 1, 1))
     found = wilson(rate * size, size, level, critical)
     return Interval(rate, found.low, found.high, size, level)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from assay.records.finding import jsonable
 
@@ -52,6 +53,16 @@ class Interval:
         if math.isnan(self.low):
             return f"{self.estimate:.3f}"
         return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def t_quantile(probability: float, degrees: float) -> float:
+    """Quantile of Student's t."""
+    return float(special.stdtrit(degrees, probability))
+
+
+def normal_quantile(probability: float) -> float:
+    """Quantile of the standard normal."""
+    return float(special.ndtri(probability))
 
 
 def unknown(n: float = 0) -> Interval:

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import stats
 
-from assay.stats.interval import FloatArray, Interval
+from assay.stats.interval import FloatArray, Interval, t_quantile
 
 DRAWS = 4000
 _SEED = 20  # one seed: the same data always gives the same band
@@ -64,7 +63,7 @@ def max_t_quantile(contrasts: FloatArray, level: float, *, sides: int = 2) -> fl
     Contrasts without spread are left out. Never below the quantile of a single contrast.
     """
     prompts = len(contrasts)
-    single = float(stats.t.ppf(1 - (1 - level) / sides, prompts - 1))
+    single = t_quantile(1 - (1 - level) / sides, prompts - 1)
     centred = contrasts - contrasts.mean(axis=0)
     scale = np.sqrt((centred**2).sum(axis=0))
     moving = scale > 1e-12
@@ -110,4 +109,4 @@ def _critical(contrasts: FloatArray, level: float, sides: int) -> float:
     if len(complete) >= max(8, len(contrasts) // 2):
         return max_t_quantile(complete, level, sides=sides)
     degrees = max(len(contrasts) - 1, 1)
-    return float(stats.t.ppf(1 - (1 - level) / sides / max(contrasts.shape[1], 1), degrees))
+    return t_quantile(1 - (1 - level) / sides / max(contrasts.shape[1], 1), degrees)
