@@ -4,7 +4,20 @@
 """
 
 from assay.doctor.contracts.advantages import check_advantages
+from assay.doctor.contracts.compare import Comparison, Move, compare, run_code
+from assay.doctor.contracts.decode import check_decode
 from assay.doctor.contracts.logprobs import check_logprobs
 from assay.doctor.contracts.loss import check_loss
+from assay.doctor.contracts.reward import check_reward
 
-__all__ = ["check_advantages", "check_logprobs", "check_loss"]
+__all__ = [
+    "Comparison",
+    "Move",
+    "check_advantages",
+    "check_decode",
+    "check_logprobs",
+    "check_loss",
+    "check_reward",
+    "compare",
+    "run_code",
+]

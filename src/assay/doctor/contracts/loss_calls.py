@@ -155,7 +155,7 @@ def _run_torch(fn: Function, adapt: Function | None, form: str, batch: Batch) ->
     if outcome.error is not None:
         return Result(error=outcome.error)
     if not isinstance(value, torch.Tensor):
-        return Result(float(value), None, detached=True)
+        return Result(float(numbers(value)), None, detached=True)
     if value.numel() != 1:
         return Result(size=value.numel())
     if not value.requires_grad:

@@ -43,10 +43,16 @@ def stage_of(identifier: str) -> Stage:
     return stages.get(identifier.split(".")[0], 1)
 
 
-def findings(pairs: Sequence[Pair], fn: Function, check: str) -> list[Finding]:
-    """One finding for each id that some pair proves, in the order of their first pair; roots first."""
-    ids = list(dict.fromkeys(pair.broken for pair in pairs if pair.broken))
-    found = [_finding(i, [p for p in pairs if p.broken == i], pairs, fn, check) for i in ids]
+def findings(pairs: Sequence[Pair], fn: Function, check: str, also: Sequence[Pair] = ()) -> list[Finding]:
+    """One finding for each id that some pair proves, in the order of their first pair; roots first.
+
+    Args:
+        pairs: every input tried. fn: the function. check: the check's name, for the regression test.
+        also: the same pairs seen as another id.
+    """
+    proofs = [*pairs, *also]
+    ids = list(dict.fromkeys(pair.broken for pair in proofs if pair.broken))
+    found = [_finding(i, [p for p in proofs if p.broken == i], pairs, fn, check) for i in ids]
     return sorted(found, key=lambda f: f.follows_from is not None)
 
 
