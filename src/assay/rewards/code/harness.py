@@ -1,0 +1,119 @@
+"""What runs beside the untrusted code, in its own interpreter: it answers one call at a time.
+
+The code under test can reach everything here (frames, gc, the descriptor). That gains it nothing: this side
+knows inputs only. A record counts when it carries the token and the test's id, came after its call, and holds
+the right value; the parent alone knows which value that is, and compares plain data.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from assay.rewards.code import plain
+
+TYPE_CHECKING = False  # as in typing, whose import would double the start-up time of every program
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+HEADER = 4
+MESSAGE_LENGTH = 300
+
+
+def write_frame(fd: int, payload: bytes, write: Callable[[int, bytes], int] = os.write) -> None:
+    """Send a length (4 bytes, big-endian) and the payload."""
+    view = len(payload).to_bytes(HEADER, "big") + payload
+    while view:
+        view = view[write(fd, view) :]
+
+
+def read_frame(fd: int, read: Callable[[int, int], bytes] = os.read) -> bytes | None:
+    """Receive one payload; None when the other side has closed."""
+    size = _read_exactly(fd, HEADER, read)
+    return None if size is None else _read_exactly(fd, int.from_bytes(size, "big"), read)
+
+
+def _read_exactly(fd: int, count: int, read: Callable[[int, int], bytes]) -> bytes | None:
+    parts: list[bytes] = []
+    while count:
+        part = read(fd, min(count, 1 << 16))
+        if not part:
+            return None
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def serve(control: int) -> None:
+    """Say ready, receive the program, and run it as the load message asks."""
+    write_frame(control, plain.encode(["ready"]))
+    payload = read_frame(control)
+    if payload is None:
+        os._exit(0)
+    load = plain.decode(payload, hashed=True)
+    if load["form"] == "program":
+        os.close(control)
+        _run_program(load["code"])
+    else:
+        _serve_calls(control, load)
+
+
+def _run_program(code: str) -> None:
+    """As a script would run: the exit status, atexit and the flushing of stdout are the interpreter's."""
+    module = _fresh_module("__main__")
+    exec(compile(code, "program.py", "exec", dont_inherit=True), module.__dict__)
+
+
+def _fresh_module(name: str) -> Any:
+    module = type(sys)(name)
+    module.__dict__["__builtins__"] = __builtins__
+    sys.modules[name] = module
+    return module
+
+
+def _serve_calls(control: int, load: dict[str, Any]) -> None:
+    # bound now: the code may replace the originals afterwards
+    encode, decode, read, write, leave = plain.encode, plain.decode, os.read, os.write, os._exit
+    token, dumped = load["token"], _describe
+
+    def send(*record: Any) -> None:
+        write_frame(control, encode([token, *record]), write)
+
+    try:
+        module = _fresh_module("solution")
+        exec(compile(load["code"], "solution.py", "exec", dont_inherit=True), module.__dict__)
+        function = _find(module, load["entry_point"])
+    except BaseException as error:  # noqa: BLE001 - the untrusted code's boundary: SystemExit is a result too
+        send("load", "raised", dumped(error))
+        leave(0)
+        return
+    send("load", "ready", None)
+    while (payload := read_frame(control, read)) is not None:
+        call = decode(payload, hashed=True)
+        send(call["id"], *_call(function, call, encode))
+    leave(0)
+
+
+def _find(module: Any, entry_point: str) -> Callable[..., Any]:
+    """``name``, or ``Class.method`` on a fresh ``Class()`` (as in many contest data sets)."""
+    found = module
+    for name in entry_point.split("."):
+        found = getattr(found() if isinstance(found, type) else found, name)
+    return found
+
+
+def _call(
+    function: Callable[..., Any], call: dict[str, Any], encode: Callable[[Any], bytes]
+) -> tuple[Any, ...]:
+    try:
+        return "value", encode(function(*call["args"], **call["kwargs"]))
+    except BaseException as error:  # noqa: BLE001 - the untrusted code's boundary
+        return "raised", _describe(error)
+
+
+def _describe(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"[:MESSAGE_LENGTH]
+    except BaseException:  # noqa: BLE001 - an exception's own __str__ is untrusted too
+        return "an exception that cannot be printed"

@@ -1,0 +1,255 @@
+"""The two processes of one sandboxed program: the confined child, and the supervisor that outlives it.
+
+A fresh ``python -I -S`` starts here, forks once, and becomes the supervisor. The child (process 1 of its own
+process namespace, where there is one) confines itself and hands over to the harness. The supervisor adds up
+what all descendants use, kills them when asked to, when a total is exceeded or when the parent is gone, and
+reports through the lifeline only when every one of them is dead.
+
+Nothing secret is in either process: they never see an expected value.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import sys
+import time
+
+from assay.rewards.code import filters, harness, kernel, plain
+
+TYPE_CHECKING = False  # as in typing, whose import would double the start-up time of every program
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+SIGKILL = 9
+TICK_S = 0.02
+REAP_S = 10.0
+PAGE = resource.getpagesize()
+CLOCK = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Entry: the one argument is the hexadecimal plain-data configuration (see ``sandbox.Session``)."""
+    config = plain.decode(bytes.fromhex(sys.argv[1]), hashed=True)
+    control, lifeline = config["control"], config["lifeline"]
+    try:
+        uid = _prepare(config)
+        child = os.fork()
+    except OSError as error:
+        harness.write_frame(control, plain.encode(["failed", str(error)]))
+        return
+    if child == 0:
+        os.close(lifeline)
+        _run_child(config, uid)
+        return
+    os.close(control)
+    _supervise(child, uid, config)
+
+
+def _prepare(config: dict[str, Any]) -> int | None:
+    """Everything that must happen before the fork; returns the child's own uid, if it gets one."""
+    spaces = config["namespaces"]
+    if sys.platform == "linux":
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    if "user" in spaces:
+        kernel.setns(spaces["user"], kernel.CLONE_NEWUSER)
+    if spaces:
+        kernel.unshare(kernel.CLONE_NEWPID)
+    # a user that nobody else is: no other process of this machine has this process's number now
+    return config["first_uid"] + os.getpid() if config["first_uid"] else None
+
+
+def _run_child(config: dict[str, Any], uid: int | None) -> None:
+    control = config["control"]
+    try:
+        os.setsid()
+        _confine(config, uid)
+    except OSError as error:
+        harness.write_frame(control, plain.encode(["failed", str(error)]))
+        os._exit(1)
+    harness.serve(control)
+
+
+def _confine(config: dict[str, Any], uid: int | None) -> None:
+    spaces, box = config["namespaces"], config["box"]
+    own = os.open("/proc/self", os.O_PATH) if spaces else -1
+    for name, fd in spaces.items():
+        if name != "user":
+            kernel.setns(fd, kernel.NAMESPACES[name])
+        os.close(fd)
+    owner = 0 if uid is None else uid
+    if spaces:
+        kernel.unshare(kernel.CLONE_NEWNS)
+        options = f"size={config['disk']},nr_inodes=4096,mode=700,uid={owner},gid={owner}"
+        kernel.mount("tmpfs", box, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+    elif uid is not None:
+        os.chown(box, uid, uid)
+    os.chdir(box)
+    _limit(config["limits"])
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    elif "user" in spaces:
+        # a user namespace for each program: process limits are counted within it
+        kernel.unshare(kernel.CLONE_NEWUSER)
+        kernel.map_user(own, 1000, 0, 1000, 0)
+    if own >= 0:
+        os.close(own)
+    if sys.platform == "linux":
+        kernel.drop_capabilities()
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, SIGKILL)
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    if config["landlock"]:
+        readable = ["/"] if spaces else config["readable"]
+        filters.restrict_files(readable, [box], kernel.DEVICES)
+    if config["seccomp"]:
+        filters.restrict_calls(config["seccomp"])
+
+
+def _limit(limits: dict[str, int]) -> None:
+    for name, value in limits.items():
+        kind = getattr(resource, name, None)
+        if kind is not None:
+            _, hard = resource.getrlimit(kind)
+            lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(kind, (lowest, lowest))
+
+
+def _supervise(child: int, uid: int | None, config: dict[str, Any]) -> None:
+    lifeline = config["lifeline"]
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)  # the pipes of the program must end with the program
+    breach = _watch(child, lifeline, config)
+    kill = _killer(child, uid, bool(config["namespaces"]))
+    status, cpu, left = _reap(child, kill)
+    report = plain.encode([status, breach, cpu, left])
+    try:
+        os.write(lifeline, report)
+    finally:
+        os._exit(0)  # also when the parent is gone: everything is dead all the same
+
+
+def _watch(child: int, lifeline: int, config: dict[str, Any]) -> str | None:
+    """Wait for the child's end, the parent's word or a breach; returns the breach."""
+    poll = select.poll()
+    poll.register(lifeline, select.POLLIN)
+    handle = os.pidfd_open(child) if hasattr(os, "pidfd_open") else -1
+    if handle >= 0:
+        poll.register(handle, select.POLLIN)
+    last = time.monotonic() + config["deadline"]
+    while not poll.poll(TICK_S * 1000):
+        breach = _over(child, config)
+        if breach or time.monotonic() > last:
+            return breach or "timeout"
+        if handle < 0 and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return None
+    return None
+
+
+def _over(child: int, config: dict[str, Any]) -> str | None:
+    memory, cpu = _usage(child)
+    if memory > config["memory"]:
+        return "memory"
+    if cpu > config["cpu"]:
+        return "cpu time"
+    if config["measure_disk"] and _disk(config["box"]) > config["disk"]:
+        return "disk"
+    return None
+
+
+def _usage(pid: int) -> tuple[int, float]:
+    """Resident bytes that are not shared, and processor seconds, of a process and its descendants."""
+    pages = ticks = 0
+    for each in [pid, *descendants(pid)]:
+        try:
+            with open(f"/proc/{each}/statm", "rb") as file:
+                numbers = file.read().split()
+            with open(f"/proc/{each}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue  # it ended meanwhile
+        pages += int(numbers[1]) - int(numbers[2])
+        ticks += sum(int(field) for field in fields[11:15])
+    return pages * PAGE, ticks / CLOCK
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below ``pid``, as far as /proc tells (orphans included: they come back to the reaper)."""
+    found, waiting = [], [pid]
+    while waiting:
+        above = waiting.pop()
+        below: list[int] = []
+        try:
+            for thread in os.listdir(f"/proc/{above}/task"):
+                with open(f"/proc/{above}/task/{thread}/children", "rb") as file:
+                    below += [int(number) for number in file.read().split()]
+        except OSError:
+            pass  # it ended meanwhile, or there is no /proc
+        found += below
+        waiting += below
+    return found
+
+
+def _disk(box: str) -> int:
+    total = 0
+    for folder, _, names in os.walk(box):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+            except OSError:
+                continue  # removed meanwhile
+    return total
+
+
+def _killer(child: int, uid: int | None, has_namespace: bool) -> Callable[[], None]:
+    """How to kill everything: process 1 takes its namespace along; a user of its own; or the tree."""
+
+    def kill_tree() -> None:
+        for pid in descendants(os.getpid()):
+            try:
+                os.kill(pid, SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+
+    def kill_user() -> None:
+        kill_tree()
+        pid = os.fork()
+        if pid == 0:
+            os.setresuid(uid or 0, uid or 0, uid or 0)
+            try:
+                os.kill(-1, SIGKILL)
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+
+    def kill_first() -> None:
+        # not reaped yet, so that the number cannot be another process's
+        os.kill(child, SIGKILL)
+
+    if has_namespace:
+        return kill_first
+    return kill_user if uid else kill_tree
+
+
+def _reap(child: int, kill: Callable[[], None]) -> tuple[int, float, int]:
+    """Kill and wait until nothing is left: the child's wait status, processor seconds, survivors."""
+    status, cpu, pause = -1, 0.0, 0.0001
+    last = time.monotonic() + REAP_S
+    kill()
+    while time.monotonic() < last:
+        try:
+            pid, ended, used = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return status, cpu, 0  # whatever was orphaned came to us, the subreaper
+        if pid == 0:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.01)
+            kill()
+            continue
+        cpu += used.ru_utime + used.ru_stime
+        status = ended if pid == child else status
+    return status, cpu, len(descendants(os.getpid()))
