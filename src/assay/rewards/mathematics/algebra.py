@@ -173,17 +173,20 @@ class Algebra:
     def _power(self, tree: Power) -> Ratio:
         base, exponent = self.evaluate(tree.base), self.evaluate(tree.exponent).rational()
         if exponent is None:
-            return _opaque(repr(tree))
+            return self._opaque_power(base, self.evaluate(tree.exponent))
         if exponent.denominator == 1:
             return self._whole_power(base, int(exponent))
         value = base.rational()
         if value is None or self._order % exponent.denominator:
-            return _opaque(repr(tree))
+            return self._opaque_power(base, _constant(exponent))
         if value == 0:
             if exponent < 0:
                 raise Undefined("a division by zero")
             return _constant(Fraction(0))
         return self._root(value, exponent, tree)
+
+    def _opaque_power(self, base: Ratio, exponent: Ratio) -> Ratio:
+        return _opaque(f"({_canonical(base)})^({_canonical(exponent)})")
 
     def _root(self, value: Fraction, exponent: Fraction, tree: Power) -> Ratio:
         sign = _constant(Fraction(1))

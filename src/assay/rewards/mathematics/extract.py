@@ -9,7 +9,8 @@ The rules, in this order:
 4. The last line that starts with ``####``.
 5. The last "the answer is ..." or "answer: ...".
 6. Only with ``last_number=True``: the last number (off by default: it can be gamed by counting).
-7. The last line, if it is short; it then has to be an answer and nothing else to be equal to anything.
+7. The last line: the last formula in it, or the whole line if it is short (it then has to be an answer
+   and nothing else to be equal to anything).
 
 Within a rule the last one wins (``which="first"``: the first one). Every rule takes linear time.
 """
@@ -134,6 +135,9 @@ def _last_line(text: str) -> str:
         if text.endswith(right) and left in text[: -len(right)]:
             return text[text.rindex(left, 0, len(text) - len(right)) :]
     line = text.rpartition("\n")[2].strip()
+    formulas = _FORMULA.findall(line)
+    if formulas:
+        return formulas[-1][0] or formulas[-1][1]
     return line if len(line) <= _LONGEST_LINE else ""
 
 

@@ -6,7 +6,7 @@ import re
 
 _CHARACTERS = str.maketrans({
     "−": "-", "–": "-", "—": "-", "×": "*", "·": "*", "∙": "*", "⋅": "*", "÷": "/", "∕": "/", "⁄": "/",
-    "π": r"\pi ", "∞": r"\infty ", "√": r"\sqrt ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ",
+    "π": r"\pi ", "∞": r"\infty ", "√": r"\sqrt ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
     "∪": r"\cup ", "∈": r"\in ", "°": r"^\circ ", "±": r"\pm ", "θ": r"\theta ", "α": r"\alpha ",
     "β": r"\beta ", "ℝ": r"\mathbb{R}", "²": "^2 ", "³": "^3 ", "½": r"\frac{1}{2}",
     "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "∅": r"\emptyset ",
@@ -21,8 +21,10 @@ _LAYOUT = re.compile(
 _FRACTION = re.compile(r"\\(?:d|t|c)frac(?![a-z])|\\frac(?![a-z])|\\nicefrac|\\sfrac")
 _WRAPPERS = re.compile(r"\\(?:mathbf|mathit|boldsymbol|bm|mathbin|mathop|operatorname\*?)(?=\s*\{)")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|normal)?|mathrm|mbox|hbox)\s*\{")
+_UPRIGHT = re.compile(r"\\mathrm\s*\{\s*([eid])\s*\}")
+_INNER_FORMULA = re.compile(r"\$([^$]+)\$")
 _THIN = re.compile(r"\\[,;:!>]|\\ |~|\{\}")
-_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|\\,|\\!|~|\{\\,\}|,\\!)(?=\d{3}(?!\d))")
+_THOUSANDS = re.compile(r"(?<=\d)(?:\{ ?, ?\}|\\,|\\!|~|\{\\,\}|,\\!) ?(?=\d{3}(?!\d))")
 _SPACES = re.compile(r"\s+")
 _MULTIPLY = re.compile(r"\\(?:cdot|times|ast)(?![A-Za-z])")
 _SYNONYMS = {
@@ -33,6 +35,8 @@ _SYNONYMS = {
     r"\dotsc": r"\dots", r"\ldots": r"\dots", r"\cdots": r"\dots", r"\lbrack": "[", r"\rbrack": "]",
 }  # fmt: skip
 _COMMAND = re.compile(r"\\[A-Za-z]+")
+_APPROXIMATELY = r"\approx"
+_NAME = re.compile(r"\\?[A-Za-z]+(?:_(?:\w|\{\w+\}))?")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 LARGEST_TEXT = 20_000
 """Characters of an answer that are read at all; a longer one is unreadable."""
@@ -47,7 +51,10 @@ def normalise(text: str) -> str:
         return _without_full_stop(_SPACES.sub(" ", text))
     text = text.translate(_CHARACTERS)
     text = _without_delimiters(_without_full_stop(text.strip()))
+    if text.count("$") > 1 and text.count("$") % 2 == 0:
+        text = _INNER_FORMULA.sub(r" \1 ", text)
     text = _LAYOUT.sub(" ", text)
+    text = _UPRIGHT.sub(r"\1", text)
     text = _FRACTION.sub(r"\\frac", text)
     text = _WRAPPERS.sub("", text)
     text = _TEXT.sub(r"\\text{", text)
@@ -56,7 +63,15 @@ def normalise(text: str) -> str:
     text = _THIN.sub(" ", text)
     text = _MULTIPLY.sub("*", text)
     text = _COMMAND.sub(lambda match: _SYNONYMS.get(match.group(), match.group()), text)
-    return _without_full_stop(_SPACES.sub(" ", text).strip())
+    return _without_full_stop(_without_estimate(_SPACES.sub(" ", text).strip()))
+
+
+def _without_estimate(text: str) -> str:
+    """``x = 1/3 \\approx 0.33`` claims 1/3; ``x \\approx 0.33`` claims 0.33."""
+    before, sign, after = text.partition(_APPROXIMATELY)
+    if not sign:
+        return text
+    return f"{before.strip()} = {after.strip()}" if _NAME.fullmatch(before.strip()) else before.strip()
 
 
 def _without_full_stop(text: str) -> str:

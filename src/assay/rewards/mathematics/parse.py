@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from assay.rewards.mathematics.cursor import Cursor
 from assay.rewards.mathematics.lexer import FUNCTIONS, GREEK, Token, Unreadable, tokenise
 from assay.rewards.mathematics.tree import (
     EULER,
@@ -76,43 +77,11 @@ def exact_number(text: str) -> Fraction:
     return start + Fraction(int(again), nines * 10 ** len(once))
 
 
-class _Parser:
+class _Parser(Cursor):
     def __init__(self, tokens: list[Token]) -> None:
-        self._tokens = tokens
-        self._at = 0
+        super().__init__(tokens)
         self._depth = 0
         self._bars = 0
-
-    def more(self) -> bool:
-        return self._at < len(self._tokens)
-
-    def peek(self, ahead: int = 0) -> Token:
-        place = self._at + ahead
-        return self._tokens[place] if place < len(self._tokens) else Token("end of text", "")
-
-    def _take(self) -> Token:
-        token = self.peek()
-        self._at += 1
-        return token
-
-    def _is(self, *values: str) -> bool:
-        token = self.peek()
-        return token.kind == "operator" and token.value in values
-
-    def _is_command(self, *names: str) -> bool:
-        token = self.peek()
-        return token.kind == "command" and token.value in names
-
-    def _accept(self, value: str) -> bool:
-        if self._is(value):
-            self._at += 1
-            return True
-        return False
-
-    def _expect(self, *values: str) -> str:
-        if not self._is(*values):
-            raise Unreadable(f"expected {values[0]!r}, got {self.peek().value!r}")
-        return self._take().value
 
     def whole(self) -> Tree:
         if not self.more():
@@ -122,12 +91,15 @@ class _Parser:
 
     def _list(self) -> list[Tree]:
         items = [self._relation()]
-        while self._is(",", ";") or (self.peek().kind == "text" and self.peek().value in ("and", "or")):
-            self._at += 1
-            while self._is(",", ";"):  # "1, 2, and 3"
-                self._at += 1
+        while self.is_operator(",", ";") or self._is_conjunction():
+            self.at += 1
+            while self.is_operator(",", ";") or self._is_conjunction():  # "1, 2, and 3"
+                self.at += 1
             items.append(self._relation())
         return items
+
+    def _is_conjunction(self) -> bool:
+        return self.peek().kind == "text" and self.peek().value in ("and", "or")
 
     def _relation(self) -> Tree:
         self._depth += 1
@@ -144,42 +116,42 @@ class _Parser:
         token = self.peek()
         found = _RELATIONS.get(token.value) if token.kind in ("operator", "command") else None
         if found is not None:
-            self._at += 1
+            self.at += 1
         return found
 
     def _union(self) -> Tree:
         items = [self._quantity()]
-        while self._is_command("cup"):
-            self._at += 1
+        while self.is_command("cup"):
+            self.at += 1
             items.append(self._quantity())
         return items[0] if len(items) == 1 else Union(tuple(items))
 
     def _quantity(self) -> Tree:
-        currency = self._take().value if self._is("$", "€", "£") else ""
+        currency = self.take().value if self.is_operator("$", "€", "£") else ""
         if self.peek().kind == "text" and not currency:
             return self._words()
         value = self._sum()
-        if self._accept(":"):
+        if self.accept(":"):
             value = Call("ratio", (value, self._sum()))
         unit = "dollar" if currency == "$" else currency
-        if self._is("$", "€", "£"):
-            unit = unit_name(self._take().value)
+        if self.is_operator("$", "€", "£"):
+            unit = unit_name(self.take().value)
         words: list[str] = []
         while self.peek().kind == "text" and self.peek().value not in ("and", "or"):
-            words.append(self._take().value + self._unit_power())
+            words.append(self.take().value + self._unit_power())
         unit = unit or unit_name(" ".join(words))
         return Quantity(value, unit) if unit else value
 
     def _unit_power(self) -> str:
-        if not self._accept("^"):
+        if not self.accept("^"):
             return ""
         power = self._argument()
         return f"^{power.value}" if isinstance(power, Number) else ""
 
     def _words(self) -> Tree:
-        text = self._take().value.strip(" .()")
+        text = self.take().value.strip(" .()")
         while self.peek().kind == "text":
-            text += " " + self._take().value.strip(" .()")
+            text += " " + self.take().value.strip(" .()")
         if len(text) == 1 and text.isalpha():
             return Symbol(text)
         if not text or _REFERS.match(text):
@@ -188,16 +160,16 @@ class _Parser:
 
     def _sum(self) -> Tree:
         terms = [self._signed_term()]
-        while self._is("+", "-") or self._is_command("pm", "mp"):
+        while self.is_operator("+", "-") or self.is_command("pm", "mp"):
             terms.append(self._signed_term())
         return terms[0] if len(terms) == 1 else Sum(tuple(terms))
 
     def _signed_term(self) -> Tree:
         sign = 1
-        while self._is("+", "-"):
-            sign = -sign if self._take().value == "-" else sign
-        if self._is_command("pm", "mp"):
-            self._at += 1
+        while self.is_operator("+", "-"):
+            sign = -sign if self.take().value == "-" else sign
+        if self.is_command("pm", "mp"):
+            self.at += 1
             return Call("pm", (self._product(),))
         term = self._product()
         return negated(term) if sign < 0 else term
@@ -205,9 +177,9 @@ class _Parser:
     def _product(self) -> Tree:
         factors = [self._power()]
         while True:
-            if self._accept("*"):
+            if self.accept("*"):
                 factors.append(self._signed_power())
-            elif self._accept("/"):
+            elif self.accept("/"):
                 factors.append(inverse(self._signed_power()))
             elif self._starts_factor():
                 factors.append(self._juxtaposed(factors))
@@ -221,9 +193,9 @@ class _Parser:
             following = self.peek(1).value == "/" and self.peek(2).kind == "number"
             if not (is_whole and following):
                 raise Unreadable(f"two numbers in a row at {self.peek().value!r}")
-            above, _, below = self._take(), self._take(), self._take()
+            above, _, below = self.take(), self.take(), self.take()
             part: Tree = Number(exact_number(above.value) / (exact_number(below.value) or 1))
-        elif self._is_command("frac"):
+        elif self.is_command("frac"):
             part = self._power()
             if not (is_whole and _is_proper_fraction(part)):
                 return part
@@ -244,8 +216,8 @@ class _Parser:
 
     def _signed_power(self) -> Tree:
         sign = 1
-        while self._is("+", "-"):
-            sign = -sign if self._take().value == "-" else sign
+        while self.is_operator("+", "-"):
+            sign = -sign if self.take().value == "-" else sign
         power = self._power()
         return negated(power) if sign < 0 else power
 
@@ -255,60 +227,57 @@ class _Parser:
             raise Unreadable("nested too deeply")
         base = self._atom()
         while True:
-            if self._is("^"):
-                self._at += 1
+            if self.is_operator("^"):
+                self.at += 1
                 if self._is_degree():
                     base = Quantity(base, "deg")
                 else:
                     base = Power(base, self._exponent())
-            elif self._accept("!"):
+            elif self.accept("!"):
                 base = Call("factorial", (base,))
-            elif self._accept("%"):
+            elif self.accept("%"):
                 base = Product((base, _HUNDREDTH))
-            elif self._is_command("circ"):
-                self._at += 1
+            elif self.is_command("circ"):
+                self.at += 1
                 base = Quantity(base, "deg")
-            elif self._accept("'"):
+            elif self.accept("'"):
                 base = Call("prime", (base,))
             else:
                 self._depth -= 1
                 return base
 
     def _is_degree(self) -> bool:
-        braces = self._is("{") and self.peek(1).value == "circ"
-        if self._is_command("circ") or braces:
-            self._at += 3 if braces else 1
+        braces = self.is_operator("{") and self.peek(1).value == "circ"
+        if self.is_command("circ") or braces:
+            self.at += 3 if braces else 1
             return True
         return False
 
     def _exponent(self) -> Tree:
-        if self._is("+", "-"):
-            sign = self._take().value
-            tree = self._power() if not self._is("{") else self._argument()
+        if self.is_operator("+", "-"):
+            sign = self.take().value
+            tree = self._power() if not self.is_operator("{") else self._argument()
             return negated(tree) if sign == "-" else tree
         tree = self._argument()
-        if self._is("^"):  # a tower written without braces is right-associative
-            self._at += 1
+        if self.is_operator("^"):  # a tower written without braces is right-associative
+            self.at += 1
             return Power(tree, self._exponent())
         return tree
 
     def _argument(self) -> Tree:
         """A braced group, or the next single token (one digit of a longer number)."""
-        if self._accept("{"):
+        if self.accept("{"):
             tree = self._inside("}")
-            self._expect("}")
+            self.expect("}")
             return tree
         token = self.peek()
         if token.kind == "number" and len(token.value) > 1 and "." not in token.value:
-            self._tokens[self._at] = Token("number", token.value[1:])
+            self.tokens[self.at] = Token("number", token.value[1:])
             return Number(Fraction(int(token.value[0])))
         return self._atom()
 
-    def _plain_exponent(self) -> Tree:
-        return self._argument()
-
     def _inside(self, end: str) -> Tree:
-        if self._is(end):
+        if self.is_operator(end):
             raise Unreadable("an empty group")
         bars, self._bars = self._bars, 0
         items = self._list()
@@ -316,7 +285,7 @@ class _Parser:
         return items[0] if len(items) == 1 else Collection(tuple(items))
 
     def _atom(self) -> Tree:
-        token = self._take()
+        token = self.take()
         if token.kind == "number":
             return self._subscripted_number(token)
         if token.kind == "symbol":
@@ -333,7 +302,7 @@ class _Parser:
 
     def _subscripted_number(self, token: Token) -> Tree:
         number = Number(exact_number(token.value))
-        if self._accept("_"):
+        if self.accept("_"):
             return Call("base", (number, self._argument()))
         return number
 
@@ -344,30 +313,30 @@ class _Parser:
         return Symbol(f"{name}_{subscript}")
 
     def _subscript(self) -> str:
-        if not self._accept("_"):
+        if not self.accept("_"):
             return ""
-        if not self._accept("{"):
-            return self._take().value
+        if not self.accept("{"):
+            return self.take().value
         parts: list[str] = []
-        while self.more() and not self._is("}"):
-            parts.append(self._take().value)
-        self._expect("}")
+        while self.more() and not self.is_operator("}"):
+            parts.append(self.take().value)
+        self.expect("}")
         return " ".join(parts)
 
     def _absolute(self) -> Tree:
         self._bars += 1
         inner = self._sum()
         self._bars -= 1
-        self._expect("|")
+        self.expect("|")
         return Call("abs", (inner,))
 
     def _bracketed(self, left: str) -> Tree:
-        if left == r"\{" and self._accept(r"\}"):
+        if left == r"\{" and self.accept(r"\}"):
             return Collection(())
         bars, self._bars = self._bars, 0
         items = tuple(self._list())
         self._bars = bars
-        right = self._expect(*_ENDS[left])
+        right = self.expect(*_ENDS[left])
         if left == "[" and right == "[":
             right = ")"
         if left == r"\{":
@@ -376,6 +345,8 @@ class _Parser:
             return items[0]
         if left == "{":
             return Collection(items)
+        if len(items) == 1 and isinstance(items[0], Matrix):
+            return items[0]
         return Bracket(left, items, right)
 
     def _matrix(self, name: str) -> Tree:
@@ -384,14 +355,14 @@ class _Parser:
         rows: list[tuple[Tree, ...]] = []
         while self.peek().kind != "end":
             row = [self._sum()]
-            while self._accept("&"):
+            while self.accept("&"):
                 row.append(self._sum())
             rows.append(tuple(row))
             if self.peek().kind == "newrow":
-                self._at += 1
+                self.at += 1
             elif self.peek().kind != "end":
                 raise Unreadable(f"unexpected {self.peek().value!r} in a matrix")
-        self._at += 1
+        self.at += 1
         if len({len(row) for row in rows}) != 1:
             raise Unreadable("a matrix with rows of different lengths")
         return Matrix(tuple(rows))
@@ -414,24 +385,24 @@ class _Parser:
             return self._big_sum()
         if name == "emptyset":
             return Collection(())
-        if name == "mathbb" and self._accept("{"):
-            letter = self._take().value
-            self._expect("}")
+        if name == "mathbb" and self.accept("{"):
+            letter = self.take().value
+            self.expect("}")
             return _REALS if letter == "R" else Symbol(f"mathbb {letter}")
         raise Unreadable(f"unexpected \\{name}")
 
     def _root(self) -> Tree:
         order: Tree = Number(Fraction(2))
-        if self._accept("["):
+        if self.accept("["):
             order = self._sum()
-            self._expect("]")
+            self.expect("]")
         return Power(self._argument(), inverse(order), is_root=True)
 
     def _function(self, name: str) -> Tree:
-        base: tuple[Tree, ...] = (self._argument(),) if self._accept("_") else ()
+        base: tuple[Tree, ...] = (self._argument(),) if self.accept("_") else ()
         exponent = None
-        if self._is("^"):
-            self._at += 1
+        if self.is_operator("^"):
+            self.at += 1
             exponent = self._exponent()
         call: Tree = Call(name, (*self._function_arguments(), *base))
         if exponent is None:
@@ -441,24 +412,24 @@ class _Parser:
         return Power(call, exponent)
 
     def _function_arguments(self) -> tuple[Tree, ...]:
-        if self._accept("("):
+        if self.accept("("):
             items = tuple(self._list())
-            self._expect(")")
+            self.expect(")")
             return items
-        if self._is("-"):
-            self._at += 1
+        if self.is_operator("-"):
+            self.at += 1
             return (negated(self._function_arguments()[0]),)
         factors = [self._power()]
         while self._starts_factor() and not (
             self.peek().kind == "command" and self.peek().value in FUNCTIONS
-        ) and not self._is("("):  # fmt: skip
+        ) and not self.is_operator("("):  # fmt: skip
             factors.append(self._power())
         return (factors[0] if len(factors) == 1 else Product(tuple(factors)),)
 
     def _big_sum(self) -> Tree:
-        self._expect("_")
+        self.expect("_")
         start = self._argument()
-        self._expect("^")
+        self.expect("^")
         end = self._argument()
         if not (isinstance(start, Relation) and start.operators == ("=",)):
             raise Unreadable("a sum without an index")

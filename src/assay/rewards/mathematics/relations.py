@@ -9,31 +9,40 @@ from assay.rewards.mathematics.algebra import Algebra, Polynomial, Ratio, TooLar
 from assay.rewards.mathematics.reading import ARITHMETIC
 from assay.rewards.mathematics.tree import (
     CONSTANTS,
+    MINUS_ONE,
     Bracket,
     Call,
+    Power,
     Product,
     Relation,
+    Sum,
     Symbol,
     Tree,
     Words,
 )
 
 Same = Callable[[Tree, Tree], bool | None]
-_FUNCTION_LETTERS = frozenset("fghFGHPQpq")
 _MIRROR = {">": "<", ">=": "<="}
 
 
 def is_name(tree: Tree) -> bool:
-    """Whether a left-hand side only names what stands on the right: ``x``, ``f(x)``, ``(p,q)``, a word."""
+    """Whether a left-hand side only names what stands on the right.
+
+    A name is ``x``, ``f(x)``, ``(p,q)``, a word, or letters put together without a number: ``x + y``,
+    ``AB/CD``, ``|AB|``.
+    """
     if isinstance(tree, Symbol):
         return tree.name not in CONSTANTS
     if isinstance(tree, Call):
-        return tree.name == "prime" and is_name(tree.arguments[0])
+        return tree.name in ("prime", "ratio", "abs") and all(map(is_name, tree.arguments))
     if isinstance(tree, Bracket):
         return all(isinstance(item, Symbol) for item in tree.items)
-    if isinstance(tree, Product) and len(tree.factors) == 2:
-        first, second = tree.factors
-        return isinstance(first, Symbol) and first.name in _FUNCTION_LETTERS and is_name(second)
+    if isinstance(tree, Sum):
+        return all(map(is_name, tree.terms))
+    if isinstance(tree, Product):
+        return all(map(is_name, tree.factors))
+    if isinstance(tree, Power):
+        return tree.exponent == MINUS_ONE and is_name(tree.base)
     return isinstance(tree, Words)
 
 

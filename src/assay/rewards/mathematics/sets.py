@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from assay.rewards.mathematics.numeric import NotNumeric, evaluate
 from assay.rewards.mathematics.tree import (
     INFINITY,
     Bracket,
     Call,
     Collection,
-    Number,
     Power,
     Product,
     Quantity,
@@ -113,6 +110,3 @@ def _real(tree: Tree) -> float | None:
     except NotNumeric:
         return None
     return value.real if value == other and value.imag == 0 else None  # a variable has no place on the line
-
-
-ZERO = Number(Fraction(0))

@@ -7,7 +7,6 @@ import importlib.util
 import resource
 import threading
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 from assay.rewards.mathematics.tree import Call, Number, Power, Product, Quantity, Sum, Symbol, Tree
@@ -163,4 +162,3 @@ _KNOWN = frozenset(
     ["sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "exp",
      "ln", "log", "abs", "max", "min", "factorial", "binomial", "gcd", "lcm"]
 )  # fmt: skip
-HALF = Fraction(1, 2)
