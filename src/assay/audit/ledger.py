@@ -1,0 +1,131 @@
+"""What the probes of an audit add up to: hits, rates, and findings with their exploits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from assay.audit.advice import ADVICE
+from assay.audit.bench import HALF, Bench
+from assay.audit.probes import Probe
+from assay.audit.regression import regression_test
+from assay.audit.task_file import AuditTask
+from assay.records.finding import Exploit, Finding, Status, jsonable
+from assay.stats.clustered import clustered_ratio
+from assay.stats.interval import Interval, unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A probe that was paid, and which share of the gold's pay it got."""
+
+    probe: Probe
+    share: float
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Outcomes of probes with a known label: (task key, family, whether the reward got it wrong)."""
+
+    wrong_paid: list[tuple[str, bool]] = field(default_factory=list[tuple[str, bool]])
+    right_refused: list[tuple[str, bool]] = field(default_factory=list[tuple[str, bool]])
+
+    def false_positive_rate(self) -> Interval:
+        """Share of must-be-wrong completions that were paid, clustered by task."""
+        return _rate(self.wrong_paid)
+
+    def false_negative_rate(self) -> Interval:
+        """Share of golds and equal forms that were not paid, clustered by task."""
+        return _rate(self.right_refused)
+
+
+def _rate(rows: Sequence[tuple[str, bool]]) -> Interval:
+    if not rows:
+        return unknown()
+    keys = list(dict.fromkeys(key for key, _ in rows))
+    columns = max(sum(1 for key, _ in rows if key == k) for k in keys)
+    hits, base = np.zeros((len(keys), columns)), np.zeros((len(keys), columns))
+    filled = dict.fromkeys(keys, 0)
+    for key, flag in rows:
+        hits[keys.index(key), filled[key]] = float(flag)
+        base[keys.index(key), filled[key]] = 1.0
+        filled[key] += 1
+    return clustered_ratio(hits, base)
+
+
+def paid_hits(bench: Bench, probes: Sequence[Probe], ledger: Ledger | None = None) -> list[Hit]:
+    """Score probes; those paid more than half of the gold, and more than their base, are hits."""
+    pairs = [(probe.task, probe.completion) for probe in probes]
+    bench.prefetch([*pairs, *((p.task, p.base) for p in probes if p.base is not None)])
+    hits: list[Hit] = []
+    for probe in probes:
+        share = bench.paid(probe.task, probe.completion)
+        if ledger is not None and not math.isnan(share):
+            ledger.wrong_paid.append((probe.task.key, share > HALF))
+        explained = probe.base is not None and bench.paid(probe.task, probe.base) > HALF
+        if share > HALF and not explained:
+            hits.append(Hit(probe, share))
+    return hits
+
+
+def distinct_golds(tasks: Sequence[AuditTask]) -> int:
+    """How many different golds these tasks have (tasks without a gold count by their prompt)."""
+    return len({task.gold.text or task.prompt or task.key for task in tasks})
+
+
+def enough(bench: Bench, hits: Sequence[Hit], probes: Sequence[Probe]) -> bool:
+    """Whether the hits cover two different golds, or all there are."""
+    need = min(2, distinct_golds([probe.task for probe in probes]))
+    return bool(hits) and distinct_golds([hit.probe.task for hit in hits]) >= need
+
+
+def make_finding(
+    bench: Bench,
+    id: str,
+    status: Status,
+    summary: str,
+    *,
+    evidence: Mapping[str, Any] | None = None,
+    exploit: tuple[AuditTask, str, str] | None = None,
+    follows_from: str | None = None,
+    refused: bool = False,
+) -> Finding:
+    """Put a finding together: advice, the exploit as scored, and a regression test.
+
+    Args:
+        exploit: task, completion, what was expected. refused: the completion must be paid and was not.
+    """
+    advice = ADVICE[id]
+    shown: Exploit | None = None
+    test: str | None = None
+    if exploit is not None:
+        task, completion, expected = exploit
+        outcome = bench.prober.score(task.key, completion)
+        value = None if math.isnan(outcome.value) else outcome.value
+        shown = Exploit(jsonable(task.row), completion, value, expected)
+        test = regression_test(bench, id, task, completion, refused=refused)
+    return Finding(
+        id, "audit", status, summary, {"why": advice.why, **(evidence or {})}, (), advice.fix,
+        follows_from, None, test, shown,
+    )  # fmt: skip
+
+
+def hit_finding(
+    bench: Bench, hits: Sequence[Hit], probes: Sequence[Probe], summary: str, status: Status = "fail"
+) -> Finding:
+    """The finding of a family of probes, with its shortest exploit."""
+    shortest = min(hits, key=lambda hit: (len(hit.probe.completion), -hit.share))
+    probe = shortest.probe
+    keys, tried = {hit.probe.task.key for hit in hits}, {p.task.key for p in probes}
+    evidence = {
+        "share_of_gold_pay": round(shortest.share, 6),
+        "tasks_paid": len(keys),
+        "tasks_tried": len(tried),
+        "kinds": list(dict.fromkeys(hit.probe.name for hit in hits))[:8],
+    }
+    return make_finding(bench, probe.id, status, summary, evidence=evidence,
+                        exploit=(probe.task, probe.completion, probe.expected))  # fmt: skip

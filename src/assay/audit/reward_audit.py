@@ -1,0 +1,219 @@
+"""The audit of one reward function: everything in order, and the report."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from assay.audit.behaviour import behaviour_findings
+from assay.audit.bench import Bench, build_bench
+from assay.audit.code_rewards import code_findings
+from assay.audit.forms import asked_templates
+from assay.audit.invalid_gold import invalid_gold_findings
+from assay.audit.ledger import Ledger, make_finding
+from assay.audit.paid import paid_findings
+from assay.audit.prober import Prober
+from assay.audit.refused import refused_findings
+from assay.audit.regression import test_file
+from assay.audit.repeatable import hidden_error_findings, leaks_state, repeatable_findings
+from assay.audit.search import TrainFunction, climb, search_by_training
+from assay.audit.slopes import slope_findings
+from assay.audit.source import read_source
+from assay.audit.task_file import AuditTask, make_tasks, read_rows
+from assay.errors import BadInput
+from assay.records.finding import Finding, jsonable
+from assay.stats.interval import Interval, unknown
+
+Verdict = Literal["flawed", "no_flaw_found", "cannot_tell"]
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """What an audit found; ``to_json`` is the document of the contract.
+
+    Attributes:
+        probes: calls of the reward. limits: what the audit could not see. numbers: slopes, detection limit.
+    """
+
+    verdict: Verdict
+    findings: Sequence[Finding]
+    false_positive_rate: Interval = field(default_factory=unknown)
+    false_negative_rate: Interval = field(default_factory=unknown)
+    probes: int = 0
+    limits: Sequence[str] = ()
+    contested: Sequence[str] = ()
+    numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def exit_code(self) -> int:
+        """1 on flawed, 0 otherwise."""
+        return int(self.verdict == "flawed")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the machine-readable document."""
+        return {
+            "verdict": self.verdict,
+            "findings": [finding.to_json() for finding in self.findings],
+            "false_positive_rate": self.false_positive_rate.to_json(),
+            "false_negative_rate": self.false_negative_rate.to_json(),
+            "probes": self.probes,
+            "limits": list(self.limits),
+            "contested": list(self.contested),
+            **jsonable(self.numbers),
+        }
+
+    def tests(self) -> str:
+        """A test module that fails until the flaws are mended."""
+        return test_file(self.findings)
+
+
+def audit_reward(
+    spec: str,
+    tasks: str | Path | Sequence[Mapping[str, Any]],
+    *,
+    signature: str | None = None,
+    chat: bool = False,
+    time_limit: float = 5.0,
+    train: TrainFunction | None = None,
+) -> AuditReport:
+    """Audit ``file.py:function`` on tasks (a file, or rows).
+
+    Args:
+        signature, chat: as for every reward. time_limit: seconds that one call may take.
+        train: trains a policy on the reward, to find what probes do not (see :mod:`assay.audit.search`).
+
+    Raises:
+        BadInput: the function or the tasks cannot be used.
+    """
+    rows = read_rows(tasks) if isinstance(tasks, str | Path) else list(tasks)
+    if not rows:
+        raise BadInput(
+            "expected at least one task; give --tasks TASKS.jsonl with a prompt and an answer a line"
+        )
+    source = read_source(spec)
+    with Prober(spec, {}, signature=signature, chat=chat, time_limit=time_limit) as prober:
+        about = prober.start()
+        made = make_tasks(rows, list(about["names"]), source.keys)
+        for task in made:
+            prober.add_task(task.key, task.row)
+        bench, leaked = _bench(prober, spec, made)
+        return _report(bench, leaked, train)
+
+
+def _bench(prober: Prober, spec: str, tasks: Sequence[AuditTask]) -> tuple[Bench, bool]:
+    """The bench; rebuilt with every call in a process of its own when the reward remembers."""
+    source = read_source(spec)
+    bench = build_bench(prober, source, tasks)
+    if not leaks_state(bench):
+        return bench, False
+    prober.isolate = True
+    prober.known.clear()
+    prober.restart()
+    return build_bench(prober, source, tasks), True
+
+
+def _report(bench: Bench, leaked: bool, train: TrainFunction | None) -> AuditReport:
+    ledger = Ledger()
+    start = time.monotonic()
+    findings = _always(bench)
+    numbers: dict[str, Any] = {}
+    if bench.good_tasks and not bench.inverted:
+        findings += paid_findings(bench, ledger)
+        findings += code_findings(bench, ledger)
+        findings += refused_findings(bench, ledger)
+        findings += invalid_gold_findings(bench)
+        slopes, numbers = slope_findings(bench)
+        findings += slopes
+        if not any(f.status == "fail" for f in findings):
+            findings += climb(bench)
+        if train is not None:
+            findings += search_by_training(bench, train)
+    findings += repeatable_findings(bench, leaked)
+    findings += hidden_error_findings(bench)
+    findings += behaviour_findings(bench)
+    findings = _ordered(findings)
+    numbers["detection_limit"] = _detection_limit(bench)
+    numbers["seconds"] = round(time.monotonic() - start, 3)
+    return AuditReport(
+        _verdict(bench, findings), findings, ledger.false_positive_rate(), ledger.false_negative_rate(),
+        bench.prober.calls, _limits(bench), list(dict.fromkeys(bench.contested)), numbers,
+    )  # fmt: skip
+
+
+def _always(bench: Bench) -> list[Finding]:
+    """constant, inverted, and a gold that is never paid."""
+    values = [o.value for o in bench.prober.known.values() if o.state == "scored"]
+    task = bench.tasks[0]
+    asked = asked_templates([task.prompt]) or [text for t in bench.tasks for text in t.completions]
+    if values and max(values) - min(values) <= max(abs(v) for v in values) * 1e-9:
+        if not asked and not _is_plainly_constant(bench):
+            bench.limits.append(
+                "nothing was paid differently: give a column 'completion' with one good completion"
+            )
+            return []
+        summary = f"All {len(values)} texts got the same score, the golds in the asked form among them."
+        exploit = (task, bench.accepted(task), "more than junk is paid")
+        return [
+            make_finding(bench, "constant", "fail", summary, evidence={"texts": len(values)}, exploit=exploit)
+        ]
+    if bench.inverted:
+        exploit = (task, bench.accepted(task), "more than a wrong answer is paid")
+        return [make_finding(bench, "inverted", "fail", "The gold is paid less than a wrong answer.",
+                             exploit=exploit)]  # fmt: skip
+    if not bench.good_tasks and bench.has_gold and asked and values:
+        exploit = (
+            task,
+            asked[0].replace("\x00", task.gold.text),
+            "the full score: the gold in the asked form",
+        )
+        return [make_finding(bench, "rejects_gold", "fail", "The gold is not paid in any form tried.",
+                             exploit=exploit, refused=True)]  # fmt: skip
+    if not bench.good_tasks:
+        bench.limits.append("no completion was found that is paid more than junk: give a column 'completion'")
+    return []
+
+
+def _is_plainly_constant(bench: Bench) -> bool:
+    """The source has no choice in it at all."""
+    text = bench.source.text
+    return bool(text) and not any(
+        word in text for word in ("if ", " or ", " and ", "==", "search", "match", " in ")
+    )
+
+
+def _ordered(findings: Sequence[Finding]) -> list[Finding]:
+    """Failures first; of one id only the first of the gravest status."""
+    order = {"fail": 0, "warn": 1, "pass": 2, "skip": 3}
+    best: dict[str, Finding] = {}
+    for finding in sorted(findings, key=lambda f: order[f.status]):
+        best.setdefault(finding.id, finding)
+    return list(best.values())
+
+
+def _verdict(bench: Bench, findings: Sequence[Finding]) -> Verdict:
+    if any(finding.status == "fail" for finding in findings):
+        return "flawed"
+    return "no_flaw_found" if bench.good_tasks else "cannot_tell"
+
+
+def _detection_limit(bench: Bench) -> float | None:
+    """An exploit paid on a smaller share of tasks than this would be missed in 5 audits of 100."""
+    tasks = len(bench.good_tasks)
+    return 1 - math.pow(0.05, 1 / tasks) if tasks else None
+
+
+def _limits(bench: Bench) -> list[str]:
+    found = list(dict.fromkeys(bench.limits))
+    if bench.good_tasks:
+        limit = _detection_limit(bench)
+        found.append(
+            f"probed on {len(bench.good_tasks)} tasks: an exploit that is paid on fewer than {limit:.0%} of the "
+            "tasks may be missed"
+        )
+    if not bench.has_gold:
+        found.append("the tasks have no gold: only structure, behaviour and slopes were checked")
+    return found

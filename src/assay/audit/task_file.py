@@ -1,0 +1,155 @@
+"""The tasks of an audit: a file's rows, which column is the gold, and which hold known completions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.audit.golds import Gold, read_gold
+from assay.errors import BadInput
+
+GOLD_NAMES = (
+    "answer", "ground_truth", "gold", "target", "label", "final_answer", "expected", "expected_answer",
+    "correct_answer", "reference_answer", "reference", "answers", "solution",
+)  # fmt: skip
+COMPLETION_NAMES = (
+    "completion", "response", "canonical_solution", "reference_solution", "reference_completion",
+    "demonstration", "solution",
+)  # fmt: skip
+PROMPT_NAMES = ("prompt", "question", "problem", "instruction", "input", "query")
+NOT_GOLD = frozenset({
+    *PROMPT_NAMES, "completion", "response", "id", "task_id", "prompt_id", "tests", "test", "data_source",
+    "extra_info", "level", "subject", "type", "source", "kind", "stratum", "difficulty", "entry_point",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class AuditTask:
+    """One task: its row, its gold (in ``column``), and completions that the user says are good."""
+
+    key: str
+    row: Mapping[str, Any]
+    column: str | None
+    gold: Gold
+    completions: tuple[str, ...] = ()
+
+    @property
+    def prompt(self) -> str:
+        """The prompt as one text; empty when the row has none."""
+        return prompt_of(self.row)
+
+    @property
+    def has_gold(self) -> bool:
+        """Whether the row has a usable gold."""
+        return self.column is not None and self.gold.kind != "unusable"
+
+    def with_gold(self, value: Any) -> dict[str, Any]:
+        """The same row with another gold."""
+        row = dict(self.row)
+        if self.column == "reward_model.ground_truth":
+            row["reward_model"] = {**row["reward_model"], "ground_truth": value}
+        elif self.column is not None:
+            row[self.column] = value
+        return row
+
+
+def read_rows(path: str | Path) -> list[dict[str, Any]]:
+    """Read tasks from JSONL, JSON (a list, one object, or an object of columns), Parquet or CSV.
+
+    Raises:
+        BadInput: no such file, a broken line (with its number), or no rows.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise BadInput(f"expected a file of tasks, {str(path)!r} does not exist")
+    if path.suffix in (".parquet", ".csv"):
+        import polars as pl
+
+        rows = (pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)).to_dicts()
+    elif path.suffix == ".json":
+        rows = _from_json(_loads(path.read_text("utf-8"), f"{path}"), path)
+    else:
+        lines = path.read_text("utf-8").splitlines()
+        rows = [_loads(line, f"{path} line {i}") for i, line in enumerate(lines, 1) if line.strip()]
+    if not rows:
+        raise BadInput(f"{path} has no rows; expected one task a line, with a prompt and an answer")
+    if not all(isinstance(row, dict) for row in rows):
+        raise BadInput(f"{path}: expected one JSON object a line; each task is a mapping")
+    return rows
+
+
+def _loads(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{where}: expected JSON ({error})") from error
+
+
+def _from_json(document: Any, path: Path) -> list[dict[str, Any]]:
+    if isinstance(document, list):
+        return document
+    if not isinstance(document, dict):
+        raise BadInput(f"{path}: expected a list of tasks or one object, got {type(document).__name__}")
+    lengths = {len(value) for value in document.values() if isinstance(value, list)}
+    if lengths and all(isinstance(value, list) for value in document.values()) and len(lengths) == 1:
+        singular = {"prompts": "prompt", "completions": "completion"}
+        names = {name: singular.get(name, name) for name in document}
+        return [{names[n]: document[n][i] for n in document} for i in range(lengths.pop())]
+    return [document]
+
+
+def prompt_of(row: Mapping[str, Any]) -> str:
+    """The prompt of a row as one text."""
+    for name in PROMPT_NAMES:
+        value = row.get(name)
+        if isinstance(value, str):
+            return value
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            return "\n".join(str(message.get("content", "")) for message in value)
+    return ""
+
+
+def make_tasks(
+    rows: Sequence[Mapping[str, Any]], reads: Sequence[str], keys: Sequence[str]
+) -> list[AuditTask]:
+    """Find the gold column and make the tasks.
+
+    Args:
+        reads: parameter names of the reward; keys: columns that its code asks a mapping for.
+    """
+    column = gold_column(rows, [*reads, *keys])
+    return [_task(i, row, column) for i, row in enumerate(rows)]
+
+
+def gold_column(rows: Sequence[Mapping[str, Any]], wanted: Sequence[str]) -> str | None:
+    """The column that holds the gold: one that the reward reads first, then the usual names."""
+    present = {name for row in rows for name in row}
+    models = [row.get("reward_model") for row in rows]
+    nested = any(isinstance(model, Mapping) and "ground_truth" in model for model in models)
+    read = [name for name in wanted if name in present]
+    for name in (*[n for n in GOLD_NAMES if n in read], *[n for n in read if n not in NOT_GOLD]):
+        if any(_scalar(row.get(name)) for row in rows):
+            return name
+    if nested:
+        return "reward_model.ground_truth"
+    return next((n for n in GOLD_NAMES if n in present and any(_scalar(r.get(n)) for r in rows)), None)
+
+
+def _scalar(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(item, str | int | float) for item in value)
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _task(index: int, row: Mapping[str, Any], column: str | None) -> AuditTask:
+    prompt = prompt_of(row)
+    full = {"prompt_id": str(index), **({"prompt": prompt} if "prompt" not in row else {}), **row}
+    raw = row["reward_model"]["ground_truth"] if column == "reward_model.ground_truth" else (
+        row.get(column) if column else None)  # fmt: skip
+    known = [row[name] for name in COMPLETION_NAMES if isinstance(row.get(name), str) and name != column]
+    if column and isinstance(raw, str) and ("####" in raw or "\\boxed" in raw):
+        known.append(raw)  # a gold that is a whole solution is a completion as well
+    return AuditTask(f"t{index}", full, column, read_gold(raw), tuple(dict.fromkeys(known)))
