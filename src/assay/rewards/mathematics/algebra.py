@@ -10,18 +10,30 @@ to itself; then only "equal" is exact.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from assay.rewards.mathematics.tree import Call, Number, Power, Product, Quantity, Sum, Symbol, Tree
+from assay.rewards.mathematics.tree import (
+    MINUS_ONE,
+    Call,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Sum,
+    Symbol,
+    Tree,
+)
 
 Monomial = tuple[tuple[str, int], ...]
-Polynomial = dict[Monomial, Fraction]
+Polynomial = dict[Monomial, int]
+"""Integer coefficients by monomial; fractions only appear as a :class:`Ratio`."""
 
 LARGEST_TERMS = 400
 LARGEST_DEGREE = 40
 LARGEST_BITS = 20_000
-LARGEST_RADICAND = 10**9
+LARGEST_RADICAND = 10**10
 LARGEST_ROOT_ORDER = 12
 LARGEST_FACTORIAL = 400
 _ROOT, _OPAQUE = "root ", "opaque "
@@ -52,7 +64,7 @@ class Ratio:
         if not self.above:
             return Fraction(0)
         if self.above.keys() == self.below.keys() == {()}:
-            return self.above[()] / self.below[()]
+            return Fraction(self.above[()], self.below[()])
         return None
 
     def generators(self) -> set[str]:
@@ -87,9 +99,9 @@ class Algebra:
         if isinstance(tree, Symbol):
             return _generator(tree.name)
         if isinstance(tree, Sum):
-            return self._fold(tree.terms, self.add, _constant(Fraction(0)))
+            return self._fold(tree.terms, self.add)
         if isinstance(tree, Product):
-            return self._fold(tree.factors, self.multiply, _constant(Fraction(1)))
+            return self._fold(tree.factors, self.multiply)
         if isinstance(tree, Power):
             return self._power(tree)
         if isinstance(tree, Quantity):
@@ -98,11 +110,10 @@ class Algebra:
             return self._call(tree)
         return _opaque(repr(tree))
 
-    def _fold(self, trees: tuple[Tree, ...], combine: object, start: Ratio) -> Ratio:
-        result = start
-        for tree in trees:
-            value = self.evaluate(tree)
-            result = self.add(result, value) if combine == self.add else self.multiply(result, value)
+    def _fold(self, trees: tuple[Tree, ...], combine: Callable[[Ratio, Ratio], Ratio]) -> Ratio:
+        result = self.evaluate(trees[0])
+        for tree in trees[1:]:
+            result = combine(result, self.evaluate(tree))
         return result
 
     def add(self, left: Ratio, right: Ratio) -> Ratio:
@@ -124,23 +135,28 @@ class Algebra:
 
     def difference(self, left: Ratio, right: Ratio) -> Ratio:
         """``left - right``."""
-        return self.add(left, self.multiply(right, _constant(Fraction(-1))))
+        return self.add(left, self.multiply(right, _whole(-1)))
 
     def proportional(self, left: Polynomial, right: Polynomial) -> Fraction | None:
         """The rational c with ``left == c * right``; None when there is none."""
         if not left or left.keys() != right.keys():
             return None
-        factors = {left[monomial] / right[monomial] for monomial in left}
-        return factors.pop() if len(factors) == 1 else None
+        first = next(iter(left))
+        if any(value * right[first] != right[monomial] * left[first] for monomial, value in left.items()):
+            return None
+        return Fraction(left[first], right[first])
 
     def _times(self, left: Polynomial, right: Polynomial) -> Polynomial:
         if len(left) * len(right) > LARGEST_TERMS**2 // 4:
             raise TooLarge("too many terms")
+        for one, other in ((left, right), (right, left)):
+            if one.keys() == _UNIT.keys():
+                return _scaled(other, one[()])
         result: Polynomial = {}
         for a, x in left.items():
             for b, y in right.items():
                 monomial, factor = self._join(a, b)
-                total = result.get(monomial, Fraction(0)) + x * y * factor
+                total = result.get(monomial, 0) + x * y * factor
                 if total:
                     result[monomial] = total
                 else:
@@ -149,29 +165,31 @@ class Algebra:
             raise TooLarge("too many terms")
         return result
 
-    def _join(self, left: Monomial, right: Monomial) -> tuple[Monomial, Fraction]:
+    def _join(self, left: Monomial, right: Monomial) -> tuple[Monomial, int]:
         if not left or not right:
-            return left or right, Fraction(1)
+            return left or right, 1
         powers = dict(left)
-        factor = Fraction(1)
+        factor = 1
         for name, exponent in right:
             powers[name] = powers.get(name, 0) + exponent
         for name in [name for name in powers if name == "i" or name.startswith(_ROOT)]:
             factor *= self._reduce(powers, name)
         if sum(powers.values()) > LARGEST_DEGREE * self._order:
             raise TooLarge("too high a degree")
-        _check_size(factor)
         return tuple(sorted((n, e) for n, e in powers.items() if e)), factor
 
-    def _reduce(self, powers: dict[str, int], name: str) -> Fraction:
+    def _reduce(self, powers: dict[str, int], name: str) -> int:
         if name == "i":
             turns, powers[name] = divmod(powers[name], 2)
-            return Fraction(-1 if turns % 2 else 1)
+            return -1 if turns % 2 else 1
         whole, powers[name] = divmod(powers[name], self._order)
-        return Fraction(int(name.removeprefix(_ROOT))) ** whole
+        return int(name.removeprefix(_ROOT)) ** whole
 
     def _power(self, tree: Power) -> Ratio:
-        base, exponent = self.evaluate(tree.base), self.evaluate(tree.exponent).rational()
+        base = self.evaluate(tree.base)
+        exponent = _plain_rational(tree.exponent)
+        if exponent is None:
+            exponent = self.evaluate(tree.exponent).rational()
         if exponent is None:
             return self._opaque_power(base, self.evaluate(tree.exponent))
         if exponent.denominator == 1:
@@ -182,19 +200,19 @@ class Algebra:
         if value == 0:
             if exponent < 0:
                 raise Undefined("a division by zero")
-            return _constant(Fraction(0))
+            return _whole(0)
         return self._root(value, exponent, tree)
 
     def _opaque_power(self, base: Ratio, exponent: Ratio) -> Ratio:
         return _opaque(f"({_canonical(base)})^({_canonical(exponent)})")
 
     def _root(self, value: Fraction, exponent: Fraction, tree: Power) -> Ratio:
-        sign = _constant(Fraction(1))
+        sign = _whole(1)
         if value < 0:
             if exponent.denominator == 2:
                 sign = self._whole_power(_generator("i"), exponent.numerator)
             elif tree.is_root and exponent.denominator % 2:
-                sign = _constant(Fraction(-1) ** exponent.numerator)
+                sign = _whole(-1 if exponent.numerator % 2 else 1)
             else:
                 return _opaque(repr(tree))
         above, below = _factors(abs(value.numerator)), _factors(value.denominator)
@@ -216,7 +234,7 @@ class Algebra:
             return self._whole_power(self.invert(base), -exponent)
         if exponent > LARGEST_DEGREE * self._order:
             raise TooLarge("too high a degree")
-        result = _constant(Fraction(1))
+        result = _whole(1)
         while exponent:
             if exponent % 2:
                 result = self.multiply(result, base)
@@ -265,6 +283,10 @@ def children(tree: Tree) -> tuple[Tree, ...]:
 
 
 def _plain_rational(tree: Tree) -> Fraction | None:
+    if isinstance(tree, Number):
+        return tree.value
+    if isinstance(tree, Power) and tree.exponent == MINUS_ONE and isinstance(tree.base, Number):
+        return 1 / tree.base.value if tree.base.value else None
     try:
         return Algebra(1).evaluate(tree).rational()
     except (TooLarge, Undefined):
@@ -287,12 +309,27 @@ def _exact_call(name: str, values: list[Fraction]) -> Fraction | None:
     return None
 
 
+_UNIT: Polynomial = {(): 1}
+
+
 def _constant(value: Fraction) -> Ratio:
-    return Ratio({(): value} if value else {}, {(): Fraction(1)})
+    return Ratio({(): value.numerator} if value else {}, {(): value.denominator})
+
+
+def _whole(value: int) -> Ratio:
+    return Ratio({(): value} if value else {}, _UNIT)
 
 
 def _generator(name: str) -> Ratio:
-    return Ratio({((name, 1),): Fraction(1)}, {(): Fraction(1)})
+    return Ratio({((name, 1),): 1}, _UNIT)
+
+
+def _scaled(polynomial: Polynomial, factor: int) -> Polynomial:
+    if factor == 1 or not polynomial:
+        return polynomial
+    if factor.bit_length() + next(iter(polynomial.values())).bit_length() > LARGEST_BITS:
+        raise TooLarge("too large a number")
+    return {monomial: value * factor for monomial, value in polynomial.items()}
 
 
 def _opaque(text: str) -> Ratio:
@@ -315,7 +352,7 @@ def _canonical(value: Ratio) -> str:
 def _plus(left: Polynomial, right: Polynomial) -> Polynomial:
     result = dict(left)
     for monomial, value in right.items():
-        total = result.get(monomial, Fraction(0)) + value
+        total = result.get(monomial, 0) + value
         if total:
             result[monomial] = total
         else:

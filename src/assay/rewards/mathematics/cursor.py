@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from assay.rewards.mathematics.lexer import Token, Unreadable
 
+_SENTINELS = [Token("end of text", "")] * 4  # so that looking ahead needs no check
+
 
 class Cursor:
     """A place in a list of tokens, and the few ways to look and to move."""
 
     def __init__(self, tokens: list[Token]) -> None:
-        self.tokens = tokens
+        self.tokens = [*tokens, *_SENTINELS]
+        self._count = len(tokens)
         self.at = 0
 
     def more(self) -> bool:
         """Whether tokens are left."""
-        return self.at < len(self.tokens)
+        return self.at < self._count
 
     def peek(self, ahead: int = 0) -> Token:
         """The token ``ahead`` of the place, without moving."""
-        place = self.at + ahead
-        return self.tokens[place] if place < len(self.tokens) else Token("end of text", "")
+        return self.tokens[self.at + ahead]
 
     def take(self) -> Token:
         """The next token, moving over it."""
@@ -29,8 +31,8 @@ class Cursor:
 
     def is_operator(self, *values: str) -> bool:
         """Whether the next token is one of these operators."""
-        token = self.peek()
-        return token.kind == "operator" and token.value in values
+        token = self.tokens[self.at]
+        return token.value in values and token.kind == "operator"
 
     def is_command(self, *names: str) -> bool:
         """Whether the next token is one of these commands."""

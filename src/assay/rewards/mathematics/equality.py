@@ -119,7 +119,6 @@ def same_value(left: Tree, right: Tree) -> bool | None:
     if _is_infinite(left) or _is_infinite(right):
         return _sign_of_infinity(left) == _sign_of_infinity(right)
     algebra = Algebra(root_order(left, right))
-    fits = True
     try:
         difference = algebra.difference(algebra.evaluate(left), algebra.evaluate(right))
         if difference.is_zero:
@@ -127,13 +126,10 @@ def same_value(left: Tree, right: Tree) -> bool | None:
         if difference.is_complete:
             return False
     except TooLarge:
-        fits = False
+        pass
     except Undefined:
         return False
-    close = agree(left, right)
-    if close is False:
-        return False
-    return prove_equal(left, right) if fits else None
+    return False if agree(left, right) is False else prove_equal(left, right)
 
 
 def _plain(tree: Tree) -> Tree:

@@ -18,7 +18,7 @@ Within a rule the last one wins (``which="first"``: the first one). Every rule t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,17 +55,10 @@ def extract_answer(completion: str, *, which: Which = "last", last_number: bool 
         last_number: whether the last number of a text without any marker is its answer.
     """
     text = without_thinking(completion)
-    rules: list[tuple[Source, Sequence[str]]] = [
-        ("box", list(boxes(text))),
-        ("tag", list(_tagged(text))),
-        ("hash", [match.group(1) for match in _HASH.finditer(text)]),
-        ("phrase", [_first_clause(match.group(1)) for match in _PHRASE.finditer(text)]),
-    ]
-    if last_number:
-        rules.append(
-            ("number", [m.group() for m in _NUMBER.finditer(text) if any(map(str.isdigit, m.group()))])
-        )
-    for source, found in rules:
+    for source, find in _RULES.items():
+        if source == "number" and not last_number:
+            continue
+        found = find(text)
         if found:
             chosen = found[-1] if which == "last" else found[0]
             return Extracted(_unboxed(chosen, source).strip(), source)
@@ -152,3 +145,16 @@ def _first_clause(text: str) -> str:
         return formula.group(1) or formula.group(2)
     end = _SENTENCE_END.search(text)
     return (text[: end.start()] if end else text).strip().strip("*").strip()
+
+
+def _numbers(text: str) -> list[str]:
+    return [match.group() for match in _NUMBER.finditer(text) if any(map(str.isdigit, match.group()))]
+
+
+_RULES: dict[Source, Callable[[str], list[str]]] = {
+    "box": lambda text: list(boxes(text)) if "box" in text else [],
+    "tag": lambda text: list(_tagged(text)),
+    "hash": lambda text: _HASH.findall(text) if "####" in text else [],
+    "phrase": lambda text: [_first_clause(clause) for clause in _PHRASE.findall(text)],
+    "number": _numbers,
+}

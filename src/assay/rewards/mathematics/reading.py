@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from assay.rewards.mathematics.algebra import Algebra, TooLarge, Undefined, root_order
+from assay.rewards.mathematics.algebra import Algebra, TooLarge, Undefined, children, root_order
 from assay.rewards.mathematics.lexer import LARGEST_DIGITS, Unreadable
 from assay.rewards.mathematics.normalise import CONTROL, LARGEST_TEXT, normalise
 from assay.rewards.mathematics.parse import parse
@@ -20,7 +20,6 @@ from assay.rewards.mathematics.tree import (
     Number,
     Power,
     Product,
-    Quantity,
     Relation,
     Sum,
     Symbol,
@@ -113,14 +112,27 @@ def _other_meanings(clean: str) -> tuple[Tree, ...]:
 
 def _require_defined(tree: Tree) -> None:
     for part in parts(tree):
-        _require_defined(part)
-    if isinstance(tree, ARITHMETIC):
-        if isinstance(tree, Sum) and sum(_mentions_infinity(term) for term in tree.terms) > 1:
-            raise Undefined("arithmetic with infinities")
-        try:
-            Algebra(root_order(tree)).evaluate(tree)
-        except TooLarge:
-            return
+        if not isinstance(part, Number | Symbol):
+            _require_defined(part)
+    if isinstance(tree, Sum) and sum(_mentions_infinity(term) for term in tree.terms) > 1:
+        raise Undefined("arithmetic with infinities")
+    if isinstance(tree, Power) and _may_divide(tree.exponent) and _is_zero(tree.base):
+        raise Undefined("a division by zero")
+
+
+def _may_divide(exponent: Tree) -> bool:
+    return not (isinstance(exponent, Number) and exponent.value > 0) and not isinstance(exponent, Symbol)
+
+
+def _is_zero(tree: Tree) -> bool:
+    if isinstance(tree, Number):
+        return not tree.value
+    if isinstance(tree, Symbol):
+        return False
+    try:
+        return Algebra(root_order(tree)).evaluate(tree).is_zero
+    except TooLarge:
+        return False
 
 
 def _mentions_infinity(tree: Tree) -> bool:
@@ -136,11 +148,11 @@ def _arithmetic_parts(tree: Tree) -> tuple[Tree, ...]:
 
 
 def parts(tree: Tree) -> tuple[Tree, ...]:
-    """The members of a structure (not the operands of arithmetic)."""
+    """The direct parts of any node."""
     if isinstance(tree, Bracket | Collection | Union):
         return tree.items
     if isinstance(tree, Relation):
         return tree.sides
     if isinstance(tree, Matrix):
         return tuple(entry for row in tree.rows for entry in row)
-    return (tree.value,) if isinstance(tree, Quantity) else ()
+    return children(tree)

@@ -117,7 +117,7 @@ def _difference(algebra: Algebra, relation: Relation) -> Ratio:
 
 def _factor(algebra: Algebra, left: Ratio, right: Ratio) -> Fraction | None:
     """The rational c with ``left == c * right``."""
-    one: Polynomial = {(): Fraction(1)}
+    one: Polynomial = {(): 1}
     above = algebra.multiply(Ratio(left.above, one), Ratio(right.below, one)).above
     below = algebra.multiply(Ratio(right.above, one), Ratio(left.below, one)).above
     return algebra.proportional(above, below)
