@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from assay.audit.bench import Bench, build_bench
 from assay.audit.code_rewards import code_findings
 from assay.audit.forms import asked_templates
 from assay.audit.invalid_gold import invalid_gold_findings
+from assay.audit.labelled import labelled_rates
 from assay.audit.ledger import Ledger, make_finding
 from assay.audit.paid import paid_findings
 from assay.audit.prober import Prober
@@ -79,11 +80,13 @@ def audit_reward(
     chat: bool = False,
     time_limit: float = 5.0,
     train: TrainFunction | None = None,
+    labelled: str | Path | None = None,
 ) -> AuditReport:
     """Audit ``file.py:function`` on tasks (a file, or rows).
 
     Args:
         signature, chat: as for every reward. time_limit: seconds that one call may take.
+        labelled: completions with the user's labels, for rates on them.
         train: trains a policy on the reward, to find what probes do not (see :mod:`assay.audit.search`).
 
     Raises:
@@ -101,7 +104,11 @@ def audit_reward(
         for task in made:
             prober.add_task(task.key, task.row)
         bench, leaked = _bench(prober, spec, made)
-        return _report(bench, leaked, train)
+        report = _report(bench, leaked, train)
+        if labelled is None:
+            return report
+        rates = labelled_rates(bench, read_rows(labelled))
+        return replace(report, numbers={**report.numbers, "labelled": rates})
 
 
 def _bench(prober: Prober, spec: str, tasks: Sequence[AuditTask]) -> tuple[Bench, bool]:
