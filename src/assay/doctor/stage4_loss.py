@@ -1,0 +1,558 @@
+"""Stage 4: does the update move the policy, and the right way?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from assay.doctor.catalogue import fine, finding, skip
+from assay.doctor.trend import Floats, change, finite, noise, thirds
+from assay.doctor.view import View, step_change
+from assay.records.finding import Finding
+
+CLIP_FAIL, CLIP_WARN = 0.8, 0.5
+EXPLODING = 30.0
+
+
+def non_finite(view: View) -> Finding:
+    """NaN or infinity in the loss, the gradient norm, or any other number of the update."""
+    id = "loss.non_finite"
+    names = ("loss", "policy_loss", "grad_norm", "value_loss", "kl", "entropy")
+    present = [name for name in names if view.metric(name) is not None or _all_nan(view, name)]
+    if not any(name in present for name in ("loss", "policy_loss", "grad_norm")):
+        return skip(id)
+    steps = {name: _broken_steps(view, name) for name in present}
+    bad = {name: values for name, values in steps.items() if values}
+    if bad:
+        first = min(values[0] for values in bad.values())
+        evidence = {"first_step": first, "steps": {name: len(values) for name, values in bad.items()}}
+        return finding(view, id, "fail", f"{', '.join(bad)} NaN or infinite from step {first}", evidence)
+    return fine(view, id)
+
+
+def _all_nan(view: View, name: str) -> bool:
+    return name in view.run.metrics.columns
+
+
+def _broken_steps(view: View, name: str) -> list[int]:
+    broken = pl.col(name).is_not_null() & ~pl.col(name).is_finite()
+    return view.run.metrics.filter(broken)["step"].to_list()
+
+
+def _spread_by_step(view: View) -> np.ndarray | None:
+    """(S,) whether the rewards of a step have spread inside groups; None where nothing tells."""
+    steps = view.metric_steps
+    spread, share = view.metric("group_std"), view.metric("zero_spread")
+    high, low = view.metric("advantage_max"), view.metric("advantage_min")
+    if spread is not None:
+        return spread > 1e-9
+    if share is not None:
+        return share < 1 - 1e-9
+    if high is not None and low is not None:
+        return np.maximum(np.abs(high), np.abs(low)) > 1e-9
+    if view.groups is not None and (view.groups.known >= 2).any():
+        varied = not bool(view.flat[view.groups.known >= 2].all())
+        return np.full(steps.size, varied)
+    return None
+
+
+def no_gradient(view: View) -> Finding:
+    """The gradient norm is exactly 0 in steps whose groups have spread."""
+    id = "loss.no_gradient"
+    norm = view.metric("grad_norm")
+    spread = _spread_by_step(view)
+    if norm is None or spread is None:
+        return skip(id)
+    dead = (norm == 0) & spread
+    usable = np.isfinite(norm) & spread
+    evidence = {
+        "steps_with_zero_gradient_and_spread": int(dead.sum()),
+        "steps_with_spread": int(usable.sum()),
+    }
+    if dead.sum() >= 3 and dead.sum() >= 0.2 * usable.sum():
+        first = int(view.metric_steps[np.flatnonzero(dead)[0]])
+        return finding(
+            view,
+            id,
+            "fail",
+            f"the gradient is exactly 0 in {int(dead.sum())} of {int(usable.sum())} steps whose groups have spread (from step {first})",
+            evidence | {"first_step": first},
+        )
+    return fine(view, id, evidence)
+
+
+def nothing_trains(view: View) -> Finding:
+    """Gradients are there, and the weights, the sampler or the log-probs stay as they are."""
+    id = "loss.nothing_trains"
+    rate, moved = finite(view.metric("learning_rate")), finite(view.metric("weight_change"))
+    norm = finite(view.metric("grad_norm"))
+    alive = norm.size == 0 or bool((norm > 0).any())
+    if rate.size >= 3 and (rate == 0).all():
+        return finding(view, id, "fail", "the learning rate is 0 in every step", {"steps": rate.size})
+    if moved.size >= 3 and (moved == 0).all() and alive:
+        return finding(view, id, "fail", "the weights do not change in any step", {"steps": moved.size})
+    pairs = view.pairs("logprobs", "old_logprobs")
+    kl = finite(view.metric("kl"))
+    frozen_kl = kl.size >= 8 and bool((np.abs(kl) < 1e-12).all()) and view.number("beta") > 0
+    if pairs is None and rate.size == 0 and moved.size == 0:
+        return skip(id)
+    largest = float(np.abs(pairs.gap).max()) if pairs is not None else math.nan
+    evidence = {
+        "largest_change_of_a_logprob": largest,
+        "kl": float(kl.max()) if kl.size else None,
+        "learning_rate": float(rate.max()) if rate.size else None,
+    }
+    still = pairs is not None and largest == 0 and np.abs(finite(view.advantage)).max(initial=1.0) > 1e-6
+    if alive and not view.reward_rises and (frozen_kl or (still and not _policy_moves(view))):
+        words = "an update changes no log-prob" if still else "KL to the reference is exactly 0 throughout"
+        return finding(view, id, "fail", f"{words} though there is a gradient", evidence)
+    return fine(view, id, evidence)
+
+
+def _policy_moves(view: View) -> bool:
+    """Any sign that the policy changes over the run: KL, entropy, length, or the reference's log-probs."""
+    signs = [abs(change(view.metric(name)).z) > 5 for name in ("kl", "entropy", "length")]
+    return any(signs)
+
+
+def flat(view: View) -> Finding:
+    """The loss never changes, where nothing better is logged."""
+    id = "loss.flat"
+    loss = finite(view.first_metric("loss", "policy_loss"))
+    if view.metric("grad_norm") is not None or view.metric("weight_change") is not None:
+        return skip(id, "nothing: gradients or weights are logged and say more")
+    if loss.size < 5:
+        return skip(id)
+    if np.ptp(loss) == 0:
+        return finding(view, id, "fail", f"the loss is {loss[0]:g} in every step", {"steps": loss.size})
+    return fine(view, id)
+
+
+def exploding(view: View) -> Finding:
+    """The gradient norm grows to many times its start and stays there, or reaches absurd heights."""
+    id = "loss.exploding"
+    norm = finite(view.metric("grad_norm"))
+    if norm.size < 5:
+        return skip(id)
+    early, late = thirds(norm)
+    typical = max(float(np.median(norm[: max(3, norm.size // 2)])), 1e-9)
+    tail = float(np.median(norm[-max(3, norm.size // 10) :]))
+    peaks = norm > EXPLODING * typical
+    evidence = {
+        "early": early,
+        "late": late,
+        "tail": tail,
+        "largest": float(norm.max()),
+        "typical": typical,
+        "limit": EXPLODING,
+    }
+    sustained = tail > EXPLODING * typical or late > EXPLODING * max(early, 1e-9)
+    absurd = norm.max() > 1e4 * typical and norm.max() > 1e3
+    if (
+        (sustained and max(tail, late) > 2)
+        or absurd
+        or (peaks.sum() >= max(5, 0.1 * norm.size) and norm.max() > 10)
+    ):
+        first = (
+            int(view.metric_steps[np.isfinite(view.metric("grad_norm"))][np.flatnonzero(peaks)[0]])
+            if peaks.any()
+            else None
+        )
+        return finding(
+            view,
+            id,
+            "fail",
+            f"the gradient norm grows from {typical:.3g} to {norm.max():.3g}",
+            evidence | {"first_step": first},
+        )
+    if peaks.any():
+        return finding(
+            view,
+            id,
+            "warn",
+            f"{int(peaks.sum())} spikes of the gradient norm (largest {norm.max():.3g})",
+            evidence,
+        )
+    return fine(view, id, evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """The largest move of a series within a few steps. before, after: medians of 5 points; place: its index."""
+
+    place: int
+    before: float
+    after: float
+    end: float
+    spread: float
+
+    @property
+    def size(self) -> float:
+        """after - before."""
+        return self.after - self.before
+
+
+def largest_jump(values: Floats | None, gap: int = 3) -> Jump | None:
+    """Compare medians of the points before and after each place, ``gap`` points apart."""
+    known = finite(values)
+    width = 5 if known.size >= 20 else 3
+    if known.size < 2 * width + gap:
+        return None
+    places = range(width, known.size - width - gap + 1)
+    moves = [
+        (float(np.median(known[i + gap : i + gap + width])) - float(np.median(known[i - width : i])), i)
+        for i in places
+    ]
+    size, place = max(moves, key=lambda pair: abs(pair[0]))
+    before = float(np.median(known[place - width : place]))
+    return Jump(
+        place, before, before + size, float(np.median(known[-max(3, known.size // 10) :])), noise(known)
+    )
+
+
+def step_too_large(view: View) -> Finding:
+    """Within a few steps KL jumps, entropy leaves its range or the reward falls, and does not come back."""
+    id = "loss.step_too_large"
+    jumps = {
+        name: jump
+        for name in ("kl", "policy_kl", "entropy", "reward")
+        if (jump := largest_jump(view.metric(name))) is not None
+    }
+    if not jumps or not ({"kl", "policy_kl", "entropy"} & jumps.keys()):
+        return skip(id)
+    low, high = view.scale
+    signs = {name: True for name in ("kl", "policy_kl") if name in jumps and _kl_jumps(jumps[name])}
+    if "entropy" in jumps and _entropy_jumps(jumps["entropy"]):
+        signs["entropy"] = True
+    drop = "reward" in jumps and _reward_drops(jumps["reward"], high - low)
+    rises = view.reward_rises and not drop
+    evidence = {
+        name: {
+            "before": jump.before,
+            "after": jump.after,
+            "at": int(view.metric_steps[min(jump.place, view.metric_steps.size - 1)]),
+        }
+        for name, jump in jumps.items()
+    }
+    together = len(signs) >= 2 or (len(signs) == 1 and drop)
+    if (
+        together
+        and not rises
+        and _near([jumps[n].place for n in signs] + ([jumps["reward"].place] if drop else []))
+    ):
+        parts = [
+            f"{name} {jumps[name].before:.3g} -> {jumps[name].after:.3g}"
+            for name in (*signs, *(["reward"] if drop else []))
+        ]
+        return finding(
+            view, id, "fail", f"one or a few updates changed the policy at once: {', '.join(parts)}", evidence
+        )
+    return fine(view, id, evidence)
+
+
+def _near(places: list[int]) -> bool:
+    return max(places) - min(places) <= 15
+
+
+def _kl_jumps(jump: Jump) -> bool:
+    return (
+        jump.after > 8 * max(jump.before, 1e-4)
+        and jump.after > 0.3
+        and jump.size > 6 * jump.spread / math.sqrt(3)
+    )
+
+
+def _entropy_jumps(jump: Jump) -> bool:
+    stays = abs(jump.end - jump.before) > 0.5 * abs(jump.size)
+    return abs(jump.size) > 0.5 * max(abs(jump.before), 0.05) and abs(jump.size) > 5 * jump.spread and stays
+
+
+def _reward_drops(jump: Jump, scale: float) -> bool:
+    falls = jump.size < -max(0.15 * scale, 0.35 * abs(jump.before))
+    return falls and jump.size < -4 * jump.spread and jump.end < jump.before + 0.6 * jump.size
+
+
+def inverted(view: View) -> Finding:
+    """The reward falls steadily, and truth does not rise: the update works against the advantage."""
+    id = "loss.inverted"
+    moved = view.reward_change
+    if moved.points < 8:
+        return skip(id)
+    low, high = view.scale
+    fall = -moved.difference
+    jump = largest_jump(view.metric("reward"))
+    sudden = jump is not None and jump.size < -0.75 * fall
+    truth = view.truth_change
+    evidence = {
+        "first": moved.first,
+        "last": moved.last,
+        "z": moved.z,
+        "truth_change": truth.difference,
+        "sudden": sudden,
+    }
+    deep = fall > 0.1 * (high - low) or (fall > 0.4 * abs(moved.first) and fall > 0.03 * (high - low))
+    if moved.z < -6 and deep and not sudden and not truth.z > 3 and not _wrecked(view):
+        return finding(
+            view,
+            id,
+            "fail",
+            f"the reward falls steadily, from {moved.first:.3f} to {moved.last:.3f}",
+            evidence,
+        )
+    return fine(view, id, evidence)
+
+
+def _wrecked(view: View) -> bool:
+    """Whether something else explains a falling reward: exploding gradients, or policy and entropy gone at once."""
+    return any(check(view).status == "fail" for check in (exploding, step_too_large))
+
+
+def _kl_term(view: View) -> tuple[Floats, Floats] | None:
+    """(coefficient x KL, |policy term|) by step; None where one is not logged or the coefficient is 0."""
+    kl, beta = view.metric("kl"), view.number("beta")
+    own, whole = view.metric("policy_loss"), view.metric("loss")
+    term = view.metric("kl_term")
+    if term is None and (kl is None or not beta > 0):
+        return None
+    term = term if term is not None else beta * kl
+    if own is None and whole is None:
+        return None
+    policy = own if own is not None else whole - term
+    keep = np.isfinite(term) & np.isfinite(policy)
+    return (np.abs(term[keep]), np.abs(policy[keep])) if keep.sum() >= 5 else None
+
+
+def kl_dominates(view: View) -> Finding:
+    """The KL term outweighs the policy term by far while the reward does not rise."""
+    id = "loss.kl_dominates"
+    terms = _kl_term(view)
+    if terms is None:
+        beta = view.number("beta")
+        return fine(view, id, {"coefficient": 0}) if beta == 0 else skip(id)
+    kl, policy = terms
+    ratio = float(np.mean(kl)) / max(float(np.mean(policy)), 1e-12)
+    beta, level = (
+        view.number("beta"),
+        float(np.median(finite(view.metric("kl")))) if view.metric("kl") is not None else math.nan,
+    )
+    evidence = {
+        "kl_term": float(np.mean(kl)),
+        "policy_term": float(np.mean(policy)),
+        "ratio": ratio,
+        "coefficient": beta,
+        "kl": level,
+    }
+    spread = _spread_by_step(view)
+    signal = spread is None or bool(spread.mean() > 0.5)
+    pinned = beta >= 0.5 and level < 0.02
+    if (
+        not view.reward_rises
+        and signal
+        and ((ratio > 8 and np.mean(kl) > 1e-3) or (pinned and _not_dead(view)))
+    ):
+        return finding(
+            view,
+            id,
+            "fail",
+            f"the KL term (coefficient {beta:g}) is {ratio:.3g} times the policy term, and the reward does not rise",
+            evidence,
+        )
+    return fine(view, id, evidence)
+
+
+def _not_dead(view: View) -> bool:
+    norm = finite(view.metric("grad_norm"))
+    return norm.size == 0 or float(np.median(norm)) > 1e-8
+
+
+def kl_negligible(view: View) -> Finding:
+    """A KL penalty was asked for, the policy is far from the reference, and the term has no weight."""
+    id = "loss.kl_negligible"
+    terms = _kl_term(view)
+    if terms is None:
+        return skip(id)
+    kl, policy = terms
+    tail = max(2, kl.size // 5)
+    ratio = float(np.mean(kl[-tail:])) / max(float(np.mean(policy)), 1e-12)
+    level = float(np.median(finite(view.metric("kl"))[-tail:])) if view.metric("kl") is not None else 0.0
+    evidence = {"ratio": ratio, "kl": level, "coefficient": view.number("beta")}
+    if ratio < 1e-3 and level > 0.5:
+        return finding(
+            view,
+            id,
+            "warn",
+            f"the KL term is {ratio:.1e} of the policy term at KL {level:.2f}: it restrains nothing",
+            evidence,
+        )
+    return fine(view, id, evidence)
+
+
+def clip_saturated(view: View) -> Finding:
+    """Nearly all tokens are outside the clip range; the evidence says whether old log-probs or the step are to blame."""
+    id = "loss.clip_saturated"
+    logged = finite(view.metric("clip_fraction"))
+    pairs = view.pairs("logprobs", "old_logprobs")
+    clip = view.number("clip_low")
+    if logged.size == 0 and pairs is None:
+        return skip(id)
+    share = float(np.median(logged)) if logged.size else math.nan
+    tail = float(np.median(logged[-max(2, logged.size // 3) :])) if logged.size else math.nan
+    range_ = clip if 0 < clip < 1 else 0.2
+    outside = float((np.abs(pairs.gap) > math.log1p(range_)).mean()) if pairs is not None else math.nan
+    largest = max(x for x in (share, tail, outside if logged.size == 0 else math.nan) if math.isfinite(x))
+    evidence = {
+        "clip_fraction": share,
+        "last_third": tail,
+        "outside_in_rollouts": outside,
+        "limit": CLIP_FAIL,
+        "cause": _clip_cause(view, pairs is not None),
+    }
+    tight = clip < 0.01
+    if largest > (0.95 if tight else CLIP_FAIL):
+        return finding(
+            view, id, "fail", f"{largest:.0%} of the tokens are clipped: {evidence['cause']}", evidence
+        )
+    if largest > CLIP_WARN and not tight:
+        return finding(
+            view, id, "warn", f"{largest:.0%} of the tokens are clipped: {evidence['cause']}", evidence
+        )
+    return fine(view, id, evidence)
+
+
+def _clip_cause(view: View, rollouts: bool) -> str:
+    moved = finite(view.metric("policy_kl"))
+    first = finite(view.metric("clip_fraction"))
+    gaps = view.sampler_pairs
+    if first.size and np.median(first[:3]) > CLIP_FAIL:
+        agree = gaps is not None and float(np.abs(gaps.gap).mean()) < 0.02
+        return "from the first step on, so the old log-probs are stale or of another policy" + (
+            " (they agree with the sampler, so the batch is older than the weights)" if agree else ""
+        )
+    if moved.size and float(np.median(moved)) > 0.1:
+        return f"the policy moves {float(np.median(moved)):.2f} nats a token in one update, so the step is too large"
+    return (
+        "old log-probs are not those of the policy that is updated"
+        if rollouts
+        else "stale old log-probs or too large a step"
+    )
+
+
+def normalisation(view: View) -> Finding:
+    """A configuration whose loss is known to depend on the split into micro-batches."""
+    id = "loss.normalisation"
+    parts = view.number("gradient_accumulation")
+    local = view.word("loss_type") == "bnpo"
+    if local and parts > 1:
+        return finding(
+            view,
+            id,
+            "warn",
+            f"loss_type bnpo divides by each micro-batch's own tokens, over {parts:g} of them",
+            {"gradient_accumulation": parts},
+        )
+    return skip(id)
+
+
+_PER_SEQUENCE = ("grpo", "seq-mean-token-mean", "sequence")
+
+
+def length_bias(view: View) -> Finding:
+    """Wrong completions grow while right ones do not: a mean over each completion's own tokens pays long errors less."""
+    id = "loss.length_bias"
+    quality = view.truth if np.isfinite(view.truth).any() else view.reward
+    length = view.column("length")
+    if not np.isfinite(length).any() or not np.isfinite(quality).any() or np.unique(view.step).size < 4:
+        return skip(id)
+    low, high = view.scale if quality is view.reward else (0.0, 1.0)
+    good = quality >= (low + high) / 2
+    wrong = step_change(view.step, np.where(good, math.nan, length))
+    right = step_change(view.step, np.where(good, length, math.nan))
+    if wrong.points < 4 or right.points < 4:
+        return skip(id, "right and wrong completions early and late in the run")
+    growth = (wrong.last / max(wrong.first, 1e-9), right.last / max(right.first, 1e-9))
+    evidence = {
+        "growth_of_wrong": growth[0],
+        "growth_of_right": growth[1],
+        "z": wrong.z,
+        "loss_type": view.config.get("loss_type"),
+    }
+    paired = wrong.difference - right.difference > 5 * math.hypot(wrong.error, right.error)
+    if (
+        growth[0] > 1.5
+        and growth[0] > 1.4 * growth[1]
+        and wrong.z > 5
+        and paired
+        and not view.truth_change.z > 3
+    ):
+        status = "fail" if view.word("loss_type") in _PER_SEQUENCE else "warn"
+        return finding(
+            view,
+            id,
+            status,
+            f"wrong completions grow {growth[0]:.1f} times, right ones {growth[1]:.1f} times",
+            evidence,
+        )
+    return fine(view, id, evidence)
+
+
+def reward_position(view: View) -> Finding:
+    """Token rewards whose score sits after the last real token."""
+    id = "loss.reward_position"
+    if not view.has("token_rewards", "mask"):
+        return skip(id)
+    bad: list[int] = []
+    total = 0
+    for number, (scores, on) in enumerate(
+        zip(view.rows["token_rewards"].to_list(), view.rows["mask"].to_list(), strict=True)
+    ):
+        if scores is None or on is None or len(scores) != len(on) or not any(on):
+            continue
+        total += 1
+        last = max(i for i, use in enumerate(on) if use)
+        if any(score for score in scores[last + 1 :]):
+            bad.append(number)
+    if total == 0:
+        return skip(id)
+    evidence = {"rows": len(bad), "of": total}
+    if len(bad) > 0.05 * total:
+        return finding(
+            view,
+            id,
+            "fail",
+            f"in {len(bad)} of {total} rows the score sits on a pad token",
+            evidence,
+            view.refs(bad),
+        )
+    return fine(view, id, evidence)
+
+
+def likelihood_displacement(view: View) -> Finding:
+    """Preference learning: the chosen answers' log-prob falls far while the margin grows (explained, not a bug)."""
+    id = "loss.likelihood_displacement"
+    chosen = _chosen_change(view)
+    if chosen is None:
+        return skip(id)
+    tokens = view.number("chosen_tokens")
+    evidence = {"nats": chosen, "per_token": chosen / tokens if tokens > 0 else None}
+    if chosen < -10:
+        return finding(
+            view,
+            id,
+            "warn",
+            f"the log-prob of the chosen answers fell by {-chosen:.0f} nats: probability moves to other text",
+            evidence,
+        )
+    return fine(view, id, evidence)
+
+
+def _chosen_change(view: View) -> float | None:
+    """Change of the chosen answers' log-prob since the start, nats."""
+    policy, reference = view.metric("logp_chosen"), view.metric("ref_chosen")
+    if policy is not None:
+        values = finite(policy - reference) if reference is not None else finite(policy)
+        return float(values[-1] - values[0]) if values.size >= 2 else None
+    rewards, beta = finite(view.metric("chosen_reward")), view.number("beta")
+    return float((rewards[-1] - rewards[0]) / beta) if rewards.size >= 2 and beta > 0 else None
