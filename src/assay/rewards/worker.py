@@ -18,6 +18,7 @@ import socket
 import struct
 import sys
 import time
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -162,6 +163,10 @@ def _provide(name: str, path: str) -> None:
     if name == "__main__":
         sys.modules["__main__"] = load_module_as("__assay_main__", path)
     elif name not in sys.modules and not _imports_from(name, path):
+        for end in [place for place, letter in enumerate(name) if letter == "."]:
+            parent = name[:end]  # pickle imports the top package of a dotted name
+            if parent not in sys.modules and not _exists(parent):
+                sys.modules[parent] = types.ModuleType(parent)
         load_module_as(name, path)
 
 
@@ -171,6 +176,13 @@ def _imports_from(name: str, path: str) -> bool:
     except (ImportError, ValueError):
         return False
     return found is not None and found.origin == path
+
+
+def _exists(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _die_with_the_parent(lifeline_fd: int) -> None:
