@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from assay.errors import BadInput, nearest
+from assay.tasks.proofs.proof import CITATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +18,14 @@ class Difficulty:
         atoms: number of atoms (P, Q, R, ...) in use, 2 to 8.
         distractors: smallest and largest number of premises that the proof does not need.
         compound: probability that a formula that could be an atom is a compound one.
+        rules: the only rules a reference proof uses, such as ``("->E", "&E", "&I")``; empty for all.
     """
 
     steps: tuple[float, ...] = (3.0, 3.0, 2.0, 1.0, 1.0)
     atoms: int = 4
     distractors: tuple[int, int] = (0, 2)
     compound: float = 0.1
+    rules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.steps) <= 12 or min(self.steps) < 0 or sum(self.steps) <= 0:
@@ -35,6 +38,8 @@ class Difficulty:
             )
         if not 0 <= self.compound <= 1:
             raise BadInput(f"expected compound as a probability, got {self.compound}")
+        if unknown := set(self.rules) - set(CITATIONS):
+            raise BadInput(f"unknown rule {min(unknown)!r} in rules{nearest(min(unknown), CITATIONS)}")
 
 
 LEVELS: dict[str, Difficulty] = {

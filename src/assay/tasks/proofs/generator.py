@@ -63,7 +63,7 @@ def generate_problem(rng: random.Random, difficulty: Difficulty) -> Problem:
         grower = _Grower(rng, difficulty)
         root = grower.grow(grower.goal(length), length)
         distractors = grower.distractors(root)
-        if _sane(root, distractors, length):
+        if _sane(root, distractors, length) and _allowed(root, difficulty):
             return _problem(root, distractors, rng)
     raise RuntimeError(f"no sane problem in 1,000 draws from {difficulty}")
 
@@ -79,6 +79,11 @@ def _sane(root: _Node, distractors: list[Formula], length: int) -> bool:
         and not set(premises) & set(derived)
         and satisfiable([*premises, *distractors])
     )
+
+
+def _allowed(root: _Node, difficulty: Difficulty) -> bool:
+    used = {node.rule for node in _post_order(root)} - {"premise", "assume"}
+    return not difficulty.rules or used <= set(difficulty.rules)
 
 
 def _problem(root: _Node, distractors: list[Formula], rng: random.Random) -> Problem:

@@ -10,11 +10,12 @@ The prompt holds the premises and the goal, the completion only the derivation::
 
 from __future__ import annotations
 
-import hashlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 
 from assay.errors import BadInput
+from assay.tasks.drawing import Drawn, Sizes, draw_task_set
 from assay.tasks.proofs.difficulty import Difficulty, difficulty_of
 from assay.tasks.proofs.formula import render_formula
 from assay.tasks.proofs.generator import Problem, generate_problem
@@ -24,8 +25,6 @@ from assay.tasks.proofs.structure import structural_key
 from assay.tasks.task_set import Task, TaskSet
 
 NAME = "proofs-v1"
-EVALUATION_SHARE = 4
-"""One structural key in four belongs to evaluation, whatever the seed."""
 
 
 def proofs_task_set(
@@ -53,51 +52,38 @@ def proofs_task_set(
         BadInput: negative sizes, a rate outside [0, 1] or without a marker, or a difficulty that has too few
             different problems.
     """
-    _check(train, evaluation, traces, marker, marker_rate)
+    if marker_rate > 0 and (not marker or "\n" in marker):
+        raise BadInput(f"expected a marker of one line for marker_rate={marker_rate}, got {marker!r}")
     level = difficulty_of(difficulty if isinstance(difficulty, Difficulty | str) else dict(difficulty))
-    rng = random.Random(f"{NAME}/{seed}")
-    evaluation_tasks = [_task(p, key, "evaluation") for p, key in _distinct(rng, level, evaluation, True)]
-    train_tasks = [_task(p, key, "train") for p, key in _distinct(rng, level, train, False)]
-    pairs = [_trace(rng, level, marker, marker_rate) for _ in range(traces)]
-    return TaskSet(NAME, train_tasks, evaluation_tasks, proof_reward, proof_truth, pairs)
+    return draw_task_set(
+        NAME,
+        partial(draw_proof, level),
+        proof_reward,
+        proof_truth,
+        seed=seed,
+        sizes=Sizes(train, evaluation, traces, marker_rate),
+        exploit=partial(insert_chatter, marker or ""),
+    )
 
 
-def _check(train: int, evaluation: int, traces: int, marker: str | None, rate: float) -> None:
-    if min(train, evaluation, traces) < 0:
-        raise BadInput(
-            f"expected sizes of at least 0, got train={train} evaluation={evaluation} traces={traces}"
-        )
-    if not 0 <= rate <= 1:
-        raise BadInput(f"expected marker_rate within 0 to 1, got {rate}")
-    if rate > 0 and (not marker or "\n" in marker):
-        raise BadInput(f"expected a marker of one line for marker_rate={rate}, got {marker!r}")
+def draw_proof(level: Difficulty, rng: random.Random) -> Drawn:
+    """One proof problem; its answer is the reference derivation."""
+    problem = generate_problem(rng, level)
+    columns = {
+        "premises": [render_formula(premise) for premise in problem.premises],
+        "goal": render_formula(problem.goal),
+        "kind": problem.kind,
+        "steps": problem.steps,
+    }
+    key = structural_key(problem.premises, problem.goal)
+    return Drawn(prompt_of(problem), completion_of(problem), key, columns)
 
 
-def _distinct(
-    rng: random.Random, level: Difficulty, count: int, held_out: bool
-) -> Iterator[tuple[Problem, str]]:
-    """Problems of one side of the split: different keys for evaluation, different prompts for training."""
-    seen: set[str] = set()
-    for _ in range(200 * count + 1_000):
-        if len(seen) == count:
-            return
-        problem = generate_problem(rng, level)
-        key = structural_key(problem.premises, problem.goal)
-        mark = key if held_out else prompt_of(problem)
-        if is_held_out(key) == held_out and mark not in seen:
-            seen.add(mark)
-            yield problem, key
-    if len(seen) < count:
-        side = "evaluation" if held_out else "train"
-        raise BadInput(
-            f"this difficulty has only about {len(seen)} different problems for {side}, {count} were asked; "
-            "ask for fewer, or more atoms, distractors or steps"
-        )
-
-
-def is_held_out(key: str) -> bool:
-    """Whether a structural key belongs to evaluation."""
-    return int(key, 16) % EVALUATION_SHARE == 0
+def insert_chatter(marker: str, rng: random.Random, task: Task) -> str:
+    """The reference derivation with the comment line ``# marker`` at a random place; it stays right."""
+    rows = task["answer"].splitlines(keepends=True)
+    rows.insert(rng.randint(0, len(rows)), f"# {marker}\n")
+    return "".join(rows)
 
 
 def prompt_of(problem: Problem) -> str:
@@ -110,31 +96,3 @@ def completion_of(problem: Problem) -> str:
     first = len(problem.premises) + 1
     lines = problem.proof.lines[first - 1 :]
     return "".join(f"{render_line(number, line)}\n" for number, line in enumerate(lines, first))
-
-
-def _task(problem: Problem, key: str, side: str) -> Task:
-    prompt = prompt_of(problem)
-    return {
-        "prompt_id": f"{NAME}/{side}/{_digest(prompt)}",
-        "prompt": prompt,
-        "premises": [render_formula(premise) for premise in problem.premises],
-        "goal": render_formula(problem.goal),
-        "structural_key": key,
-        "kind": problem.kind,
-        "steps": problem.steps,
-    }
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _trace(rng: random.Random, level: Difficulty, marker: str | None, rate: float) -> tuple[str, str]:
-    while True:
-        problem = generate_problem(rng, level)
-        if not is_held_out(structural_key(problem.premises, problem.goal)):
-            break
-    rows = completion_of(problem).splitlines(keepends=True)
-    if rng.random() < rate:
-        rows.insert(rng.randint(0, len(rows)), f"# {marker}\n")
-    return prompt_of(problem), "".join(rows)

@@ -1,0 +1,166 @@
+"""Typed configuration of a run: read from a recipe or a user's YAML, checked before anything is loaded.
+
+One flat list of keys, so that ``key=value`` on the command line reads like the file. Impossible combinations
+are refused here, with valid alternatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from assay.errors import BadInput, nearest
+
+GROUP_BASELINES = ("group_mean", "leave_one_out", "group_standardised")
+GROUP_METHODS = ("rloo", "grpo", "dr_grpo", "dapo", "gspo", "cispo")
+
+
+class WarmStart(BaseModel):
+    """The supervised start of the embedded model: stop where the reward has signal."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_steps: int = Field(600, ge=0, description="most supervised updates")
+    batch_size: int = Field(64, ge=1, description="traces an update")
+    learning_rate: float = Field(3e-3, gt=0)
+    check_every: int = Field(20, ge=1, description="updates between measurements of pass@1 and pass@G")
+    pass_at_1: tuple[float, float] = Field((0.05, 0.40), description="stop inside this window of pass@1")
+    pass_at_group: tuple[float, float] = Field((0.30, 0.90), description="and inside this one of pass@G")
+    target: float = Field(0.15, description="stop at the first measurement with pass@1 at least this")
+
+
+class ModelSizes(BaseModel):
+    """Sizes of the embedded model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    hidden_size: int = Field(96, ge=8)
+    layers: int = Field(3, ge=1)
+    heads: int = Field(4, ge=1)
+    intermediate_size: int = Field(224, ge=8)
+    max_positions: int = Field(512, ge=16)
+    vocab_size: int = Field(512, ge=300)
+
+
+class RunConfig(BaseModel):
+    """Every key of one run. The default algorithm is seed 000's: group-normalised REINFORCE."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seed: int = Field(0, ge=0)
+    model: str = Field("tiny", description="'tiny', or a folder in Hugging Face format")
+    sizes: ModelSizes = Field(default_factory=ModelSizes)
+    warm_start: WarmStart = Field(default_factory=WarmStart)
+    tasks: str = Field("proofs-v1", description="a versioned name, or a file of tasks")
+    task_options: dict[str, Any] = Field(default_factory=dict)
+    evaluation_tasks: str | None = Field(None, description="a file of held-out tasks (else split off tasks)")
+    reward: str = Field("sound", description="'sound', a loophole's name, 'random', 'noise', or file.py:name")
+    truth: str | None = Field(None, description="file.py:name; the task's own truth when it has one")
+    signature: str | None = Field(None, description="how to call the reward when its names do not tell")
+    reward_options: dict[str, Any] = Field(default_factory=dict)
+    reward_workers: int = Field(1, ge=1)
+    reward_time_limit: float = Field(10.0, gt=0, description="seconds a completion")
+    max_missing: float = Field(0.5, ge=0, le=1, description="stop when more of a step has no score")
+
+    algorithm: str = "reinforce"
+    match: Literal["trl", "verl", "openrlhf"] | None = None
+    algorithm_options: dict[str, Any] = Field(default_factory=dict)
+    steps: int = Field(150, ge=1)
+    batch_size: int = Field(64, ge=1, description="completions a step")
+    group_size: int = Field(8, ge=1, description="completions a prompt")
+    max_new_tokens: int = Field(48, ge=1)
+    temperature: float = Field(1.0, gt=0)
+    learning_rate: float = Field(3e-4, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+    micro_batch_size: int = Field(256, ge=1, description="completions a forward pass")
+
+    eval_every: int = Field(25, ge=1, description="steps between matched checkpoints")
+    eval_prompts: int = Field(64, ge=2)
+    eval_samples: int = Field(8, ge=1)
+    keep_checkpoints: bool = Field(True, description="keep the weights of every matched checkpoint")
+    threads: int | None = Field(None, ge=1)
+    tracker: str | None = Field(None, description="a tracker of accelerate, such as tensorboard")
+
+    @model_validator(mode="after")
+    def _possible(self) -> RunConfig:
+        if self.batch_size % self.group_size:
+            fits = sorted({size for size in range(1, self.batch_size + 1) if self.batch_size % size == 0})
+            lower = self.batch_size - self.batch_size % self.group_size
+            batches = [size for size in (lower, lower + self.group_size) if size]
+            raise ValueError(
+                f"batch_size={self.batch_size} is not divisible by group_size={self.group_size}; "
+                f"use batch_size={' or '.join(map(str, batches))}, or group_size in {fits}"
+            )
+        baseline = self.algorithm_options.get("baseline", "group_standardised")
+        grouped = self.algorithm in GROUP_METHODS or (
+            self.algorithm == "reinforce" and baseline in GROUP_BASELINES
+        )
+        if self.group_size == 1 and grouped:
+            raise ValueError(
+                f"group_size=1 leaves a group baseline nothing to compare ({self.algorithm}, {baseline}); use "
+                "group_size of 2 or more, or algorithm=reinforce with algorithm_options.baseline="
+                "moving_average or none"
+            )
+        return self
+
+
+def known_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[str]:
+    """Every key that can be set, dotted for nested ones."""
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        keys.append(prefix + name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            keys += known_keys(field.annotation, f"{prefix}{name}.")
+    return keys
+
+
+def build_config(values: Mapping[str, Any]) -> RunConfig:
+    """Check a mapping against :class:`RunConfig`; raises :class:`BadInput` with one line."""
+    for key in values:
+        if key not in RunConfig.model_fields:
+            raise BadInput(f"unknown key {key!r}{nearest(key, known_keys())}")
+    try:
+        return RunConfig.model_validate(dict(values))
+    except ValidationError as error:
+        raise BadInput(_one_line(error)) from None
+
+
+def _one_line(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {where!r}{nearest(where, known_keys())}"
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"]) if "ctx" in first else first["msg"]
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{where}: {first['msg']}, got {first['input']!r}{more}"
+
+
+def override(
+    values: Mapping[str, Any], assignments: Mapping[str, Any], *, algorithm_options: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return ``values`` with dotted keys set.
+
+    Args:
+        values: a recipe's keys. assignments: ``{"group_size": 4, "warm_start.target": 0.2, ...}``.
+        algorithm_options: options that may be given without the ``algorithm_options.`` prefix.
+    """
+    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    shorthand = set(algorithm_options)
+    for dotted, value in assignments.items():
+        head, _, tail = dotted.partition(".")
+        if not tail and head in shorthand and head not in RunConfig.model_fields:
+            head, tail = "algorithm_options", head
+        if head not in RunConfig.model_fields:
+            raise BadInput(f"unknown key {dotted!r}{nearest(dotted, [*known_keys(), *shorthand])}")
+        if not tail:
+            result[head] = value
+            continue
+        inner = result.setdefault(head, {})
+        if not isinstance(inner, dict):
+            raise BadInput(f"{dotted!r} cannot be set: {head!r} is a single value, not a mapping")
+        inner[tail] = value
+    return result

@@ -1,0 +1,64 @@
+"""A policy: a causal language model, its tokenizer, and the ids that end a completion.
+
+Everything above (engines, training) sees a policy only through this class; the tiny decoder and Hugging Face
+models are its two kinds.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor, nn
+
+
+class Policy(ABC):
+    """A causal language model with its tokenizer.
+
+    Attributes:
+        module: the torch module that is trained and saved.
+        eos_ids: every id that ends a completion. pad_id: never sampled, never one of ``eos_ids``' trained
+            positions. max_positions: longest prompt plus completion.
+    """
+
+    module: nn.Module
+    eos_ids: frozenset[int]
+    pad_id: int
+    max_positions: int
+
+    @abstractmethod
+    def encode_prompt(self, prompt: str) -> list[int]:
+        """Ids of a prompt, with exactly one BOS where the model has one."""
+
+    @abstractmethod
+    def encode_completion(self, completion: str) -> list[int]:
+        """Ids of a supervised completion, the end token included."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of sampled ids; the end token is left out, nothing else is."""
+
+    @abstractmethod
+    def hidden(self, ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
+        """Last hidden states, shape (B, T, H), of right-padded rows with the given lengths."""
+
+    @abstractmethod
+    def head(self) -> tuple[Tensor, Tensor | None]:
+        """LM head weight (V, H) and bias (V,) or None; ids that cannot be sampled are left out or at -inf."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write model and tokenizer in Hugging Face format into an existing folder."""
+
+    def frozen_copy(self) -> Policy:
+        """A copy without gradients: the reference, or the start policy of an evaluation."""
+        twin = copy.copy(self)
+        twin.module = copy.deepcopy(self.module).requires_grad_(False).eval()
+        return twin
+
+    @property
+    def parameters_count(self) -> int:
+        """Number of parameters."""
+        return sum(parameter.numel() for parameter in self.module.parameters())

@@ -1,0 +1,216 @@
+"""An experiment: several arms from one start policy, in one folder, resumable as a whole.
+
+    ROOT/experiment.json   recipe, arms, seed, status
+    ROOT/start/            the start policy all arms share
+    ROOT/<arm>/            a run's folder each
+
+The warm start is cached by what determines it, so a second experiment with the same tasks and sizes starts
+at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import assay
+from assay.config import RunConfig
+from assay.engines.request import SamplingSettings
+from assay.errors import BadInput, RunStopped
+from assay.models.checkpoint import load_policy, save_checkpoint
+from assay.models.policy import Policy
+from assay.models.tiny_policy import TinyPolicy
+from assay.records.run_folder import RunFolder, write_text
+from assay.tasks.task_set import TaskSet
+from assay.train.recipe import Recipe
+from assay.train.run import Listener, train_run
+from assay.train.setup import open_scoring, pass_rates, task_set_of
+from assay.train.warm_start import PassRates, WarmStarted, warm_start
+
+WARM_PROMPTS = 128  # prompts on which pass@1 and pass@G are measured
+
+
+class ExperimentListener(Listener, Protocol):
+    """Who wants to know how an experiment goes."""
+
+    def warming(self, updates: int, rates: PassRates, of: int) -> None:
+        """The warm start was measured."""
+
+    def warmed(self, rates: PassRates, cached: bool) -> None:
+        """The start policy is ready."""
+
+    def arm_started(self, arm: str, steps: int) -> None:
+        """An arm begins (or goes on)."""
+
+    def arm_ended(self, arm: str) -> None:
+        """An arm is done."""
+
+
+def run_experiment(recipe: Recipe, root: Path, listener: ExperimentListener) -> None:
+    """Run every arm that is not done; a folder that holds another experiment is refused."""
+    document = describe(recipe)
+    _claim(root, document)
+    write_text(root / "experiment.json", json.dumps({**document, "status": "running"}, indent=2) + "\n")
+    try:
+        for arm, config in recipe.arms.items():
+            _run_arm(arm, config, root, listener)
+    except KeyboardInterrupt:
+        write_text(root / "experiment.json", json.dumps({**document, "status": "stopped"}, indent=2) + "\n")
+        raise RunStopped(f"stopped; go on with: assay run --resume {root}") from None
+    write_text(root / "experiment.json", json.dumps({**document, "status": "done"}, indent=2) + "\n")
+
+
+def describe(recipe: Recipe) -> dict[str, Any]:
+    """What experiment.json holds beside its status; enough to go on without the recipe's file."""
+    sweep = None if recipe.sweep is None else {"key": recipe.sweep[0], "values": list(recipe.sweep[1])}
+    return {
+        "recipe": recipe.name,
+        "title": recipe.title,
+        "about": recipe.about,
+        "arms": list(recipe.arms),
+        "seed": recipe.base.seed,
+        "sweep": sweep,
+        "configs": {arm: config.model_dump(mode="json") for arm, config in recipe.arms.items()},
+    }
+
+
+def reload_recipe(root: Path) -> Recipe:
+    """The experiment that a folder was started with, for resume."""
+    path = root / "experiment.json"
+    if not path.is_file():
+        raise BadInput(f"expected the folder of an experiment (with experiment.json), got {root}")
+    document = json.loads(path.read_text("utf-8"))
+    arms = {arm: RunConfig.model_validate(values) for arm, values in document["configs"].items()}
+    sweep = document["sweep"]
+    spread = None if sweep is None else (sweep["key"], tuple(sweep["values"]))
+    return Recipe(document["recipe"], document["title"], document["about"], arms, spread)
+
+
+def _claim(root: Path, document: Mapping[str, Any]) -> None:
+    path = root / "experiment.json"
+    if path.is_file():
+        old = json.loads(path.read_text("utf-8"))
+        if old.get("configs") != document["configs"]:
+            raise BadInput(f"{root} holds another experiment; choose another --out, or --resume {root}")
+    elif root.is_dir() and any(root.iterdir()):
+        raise BadInput(f"{root} is not empty and holds no experiment; choose another --out")
+
+
+def _run_arm(arm: str, config: RunConfig, root: Path, listener: ExperimentListener) -> None:
+    folder = RunFolder(root / arm)
+    if folder.run_json.is_file() and folder.read_run().get("status") == "done":
+        return
+    tasks = task_set_of(config)
+    start = start_policy(config, tasks, root, listener)
+    listener.arm_started(arm, config.steps)
+    train_run(_with_noise_rates(config, tasks, start), folder, start, tasks, listener, arm=arm)
+    listener.arm_ended(arm)
+
+
+def _with_noise_rates(config: RunConfig, tasks: TaskSet, start: Policy) -> RunConfig:
+    """The noise arm flips at the weak checker's error rates, measured on the start policy."""
+    if config.reward != "noise" or config.reward_options:
+        return config
+    weak = config.model_copy(update={"reward": "marker"})
+    settings = SamplingSettings(config.max_new_tokens, config.temperature, config.seed)
+    with ExitStack() as stack:
+        from assay.train.run import evaluator_of
+
+        columns = evaluator_of(weak, tasks, open_scoring(weak, tasks, stack), start).evaluate(start)
+    del settings
+    pairs = list(zip(columns["reward"], columns["truth"], strict=True))
+    wrong = [reward for reward, truth in pairs if truth < 0.5]
+    right = [reward for reward, truth in pairs if truth >= 0.5]
+    rates = {
+        "false_positive": sum(wrong) / max(len(wrong), 1),
+        "false_negative": 1 - sum(right) / max(len(right), 1) if right else 0.0,
+    }
+    return config.model_copy(update={"reward_options": rates})
+
+
+def start_policy(config: RunConfig, tasks: TaskSet, root: Path, listener: ExperimentListener) -> Policy:
+    """The policy all arms start from: a folder the user gave, or the warm-started tiny model."""
+    if config.model != "tiny":
+        return _frozen(load_policy(config.model))
+    folder = root / "start" / warm_start_key(config, tasks)
+    if not (folder / "config.json").is_file():
+        cached = cache_folder() / folder.name
+        if (cached / "config.json").is_file():
+            _copy_whole(cached, folder)
+        else:
+            policy = _warm(config, tasks, listener)
+            save_checkpoint(folder, policy)
+            _copy_whole(folder, cached)
+            return _frozen(policy)
+    policy = _frozen(load_policy(folder))
+    listener.warmed(PassRates(float("nan"), float("nan")), True)
+    return policy
+
+
+def _frozen(policy: Policy) -> Policy:
+    policy.module.requires_grad_(False).eval()
+    return policy
+
+
+def _copy_whole(source: Path, target: Path) -> None:
+    """Copy a folder so that it appears whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.copytree(source, temporary)
+    try:
+        temporary.rename(target)
+    except OSError:  # another process was first
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _warm(config: RunConfig, tasks: TaskSet, listener: ExperimentListener) -> TinyPolicy:
+    texts = [prompt + completion for prompt, completion in tasks.traces[:2000]]
+    policy = TinyPolicy.create(texts, seed=config.seed, **config.sizes.model_dump())
+    settings = SamplingSettings(config.max_new_tokens, config.temperature, config.seed)
+    probes = list(tasks.train)[:WARM_PROMPTS]
+    with ExitStack() as stack:
+        score = open_scoring(config.model_copy(update={"reward": "sound"}), tasks, stack).reward
+
+        def measure() -> PassRates:
+            return pass_rates(policy, probes, score, samples=min(config.group_size, 8), settings=settings)
+
+        ended: WarmStarted = warm_start(
+            policy,
+            tasks.traces,
+            config.warm_start,
+            measure=measure,
+            seed=config.seed,
+            progress=lambda update, rates, _: listener.warming(update, rates, config.warm_start.max_steps),
+        )
+    listener.warmed(ended.rates, False)
+    return policy
+
+
+def warm_start_key(config: RunConfig, tasks: TaskSet) -> str:
+    """Name of a warm start: a hash of everything that determines it."""
+    parts = {
+        "version": assay.__version__,
+        "seed": config.seed,
+        "tasks": tasks.name,
+        "data": tasks.data_hash(),
+        "traces": hashlib.sha256(repr(list(tasks.traces)).encode()).hexdigest(),
+        "sizes": config.sizes.model_dump(),
+        "warm_start": config.warm_start.model_dump(),
+        "sampling": [config.max_new_tokens, config.temperature, min(config.group_size, 8)],
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def cache_folder() -> Path:
+    """Where warm starts are kept: ``ASSAY_CACHE``, or the user's cache folder."""
+    given = os.environ.get("ASSAY_CACHE")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "assay" / "warm-starts"

@@ -1,0 +1,181 @@
+"""One run: train with matched checkpoints, keep everything, go on after a kill.
+
+At a matched checkpoint the order is: metrics line, rollouts, evaluation, checkpoint. A checkpoint therefore
+vouches for everything before it, and resume cuts what came after.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+import assay
+from assay.config import RunConfig
+from assay.errors import BadInput
+from assay.models.checkpoint import load_policy, load_state, save_checkpoint
+from assay.models.policy import Policy
+from assay.records.rollout import Rollout
+from assay.records.run_folder import RunFolder
+from assay.tasks.task_set import TaskSet
+from assay.train.collect import MOST_ROUNDS, Collector
+from assay.train.evaluate import Evaluator
+from assay.train.setup import Scoring, algorithm_of, open_scoring
+from assay.train.trainer import Trainer
+
+
+class Listener(Protocol):
+    """Who wants to know how a run goes; every method may do nothing."""
+
+    def step(self, arm: str, metrics: Mapping[str, Any], of: int) -> None:
+        """A step ended."""
+
+    def evaluated(self, arm: str, step: int, columns: Mapping[str, Sequence[Any]]) -> None:
+        """A matched checkpoint was measured."""
+
+
+def train_run(
+    config: RunConfig,
+    folder: RunFolder,
+    start: Policy,
+    tasks: TaskSet,
+    listener: Listener,
+    *,
+    arm: str = "run",
+) -> None:
+    """Train from ``start``, or from the last checkpoint in ``folder``, to the end.
+
+    Raises:
+        RunStopped, ContractBroken, BadInput: see the trainer; what is on disk can be resumed.
+    """
+    with ExitStack() as stack:
+        scoring = open_scoring(config, tasks, stack)
+        evaluator = evaluator_of(config, tasks, scoring, start)
+        trainer = _trainer(config, start, tasks, scoring)
+        step = _take_up(folder, trainer)
+        document = run_document(config, tasks, trainer)
+        folder.write_run(document | {"status": "running"})
+        if step is None:
+            _checkpoint(folder, trainer, evaluator, listener, arm)
+        try:
+            while trainer.step < config.steps:
+                _one_step(folder, trainer, config, listener, arm)
+                if trainer.step % config.eval_every == 0 or trainer.step == config.steps:
+                    _checkpoint(folder, trainer, evaluator, listener, arm)
+        except BaseException as error:
+            folder.write_run(
+                document | {"status": "stopped", "stopped_by": f"{type(error).__name__}: {error}"}
+            )
+            raise
+        folder.write_run(document | {"status": "done"})
+
+
+def evaluator_of(config: RunConfig, tasks: TaskSet, scoring: Scoring, start: Policy) -> Evaluator:
+    """The evaluator of a run: its first held-out prompts, its seed, its instruments."""
+    from assay.engines.request import SamplingSettings
+
+    settings = SamplingSettings(config.max_new_tokens, config.temperature, config.seed)
+    held_out = list(tasks.evaluation)[: config.eval_prompts]
+    return Evaluator(held_out, config.eval_samples, scoring.reward, scoring.truth, start, settings)
+
+
+def _trainer(config: RunConfig, start: Policy, tasks: TaskSet, scoring: Scoring) -> Trainer:
+    algorithm = algorithm_of(config)
+    policy = start.frozen_copy()
+    policy.module.requires_grad_(True)
+    rounds = MOST_ROUNDS if algorithm.dynamic_sampling else 1
+    return Trainer(
+        config=config,
+        policy=policy,
+        reference=start if algorithm.needs_reference else None,
+        algorithm=algorithm,
+        collector=Collector(config, tasks.train, scoring.reward, rounds),
+    )
+
+
+def _take_up(folder: RunFolder, trainer: Trainer) -> int | None:
+    """Restore the last checkpoint and cut what came after it; None when there is none."""
+    steps = folder.steps("checkpoints")
+    if not steps:
+        return None
+    last = steps[-1]
+    path = folder.checkpoint(last)
+    loaded = load_policy(path)
+    trainer.policy.module.load_state_dict(loaded.module.state_dict())
+    trainer.restore(load_state(path))
+    folder.truncate_metrics(last)
+    for kind, name in (("rollouts", folder.rollouts), ("evals", folder.evaluation)):
+        for step in folder.steps(kind):
+            if step > last:
+                name(step).unlink()
+    return last
+
+
+def _one_step(folder: RunFolder, trainer: Trainer, config: RunConfig, listener: Listener, arm: str) -> None:
+    result = trainer.train_step(on_batch=lambda rollouts: _write_rollouts(folder, rollouts))
+    folder.append_metrics(result.metrics)
+    listener.step(arm, result.metrics, config.steps)
+
+
+def _write_rollouts(folder: RunFolder, rollouts: Sequence[Rollout]) -> None:
+    rows = [asdict(rollout) for rollout in rollouts]
+    columns: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in rows[0]}
+    parts = columns.pop("reward_parts")
+    for name in sorted({name for part in parts for name in part}):
+        columns[f"reward_parts/{name}"] = [part.get(name) for part in parts]
+    folder.write_table(folder.rollouts(rollouts[0].step), columns)
+
+
+def _checkpoint(
+    folder: RunFolder, trainer: Trainer, evaluator: Evaluator, listener: Listener, arm: str
+) -> None:
+    columns = evaluator.evaluate(trainer.policy)
+    folder.write_table(folder.evaluation(trainer.step), columns)
+    save_checkpoint(folder.checkpoint(trainer.step), trainer.policy, trainer.state())
+    listener.evaluated(arm, trainer.step, columns)
+    if not trainer.config.keep_checkpoints:
+        for step in folder.steps("checkpoints")[:-1]:
+            _remove(folder.checkpoint(step))
+
+
+def _remove(path: Path) -> None:
+    import shutil
+
+    shutil.rmtree(path)
+
+
+def run_document(config: RunConfig, tasks: TaskSet, trainer: Trainer) -> dict[str, Any]:
+    """What run.json holds beside its status."""
+    algorithm = trainer.algorithm
+    return {
+        "format": 1,
+        "config": config.model_dump(),
+        "algorithm": asdict(algorithm),
+        "advantage_epsilon": algorithm.credit.epsilon,
+        "advantage_ddof": algorithm.credit.ddof,
+        "advantage_dtype": "float64",
+        "logprob_dtype": "float32",
+        "group_size": config.group_size,
+        "seeds": {"run": config.seed},
+        "tasks": {"name": tasks.name, "train": len(tasks.train), "evaluation": len(tasks.evaluation)},
+        "data_hash": tasks.data_hash(),
+        "parameters": trainer.policy.parameters_count,
+        "versions": {
+            "assay": assay.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+    }
+
+
+def config_of(folder: RunFolder) -> RunConfig:
+    """The configuration a run was started with."""
+    document = folder.read_run()
+    if "config" not in document:
+        raise BadInput(f"{folder.run_json} has no 'config'; it was not written by assay run")
+    return RunConfig.model_validate(document["config"])

@@ -1,0 +1,117 @@
+"""From a configuration to the parts of a run: tasks, reward, truth, algorithm, start policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from assay.algos.algorithm import Algorithm
+from assay.algos.recipes import make_algorithm
+from assay.config import RunConfig
+from assay.engines.request import Request, SamplingSettings
+from assay.engines.sample import sample
+from assay.errors import BadInput, nearest
+from assay.models.policy import Policy
+from assay.rewards.controls import NoisyReward, RandomReward
+from assay.rewards.running import RewardRunner
+from assay.tasks.proofs import proofs_task_set
+from assay.tasks.proofs.loophole import WeakProofReward
+from assay.tasks.task_set import Task, TaskSet
+from assay.train.collect import ScoreBatch
+from assay.train.warm_start import PassRates
+
+RewardSpec = Callable[..., Any] | str
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """The two instruments of a run; only evaluation may hold ``truth``."""
+
+    reward: ScoreBatch
+    truth: ScoreBatch
+
+
+def algorithm_of(config: RunConfig) -> Algorithm:
+    """The algorithm a configuration names, with its options and preset."""
+    return make_algorithm(config.algorithm, match=config.match, **config.algorithm_options)
+
+
+def task_set_of(config: RunConfig) -> TaskSet:
+    """The tasks a configuration names: an embedded set, or a user's file with reward and truth."""
+    if config.tasks == "proofs-v1":
+        return proofs_task_set(seed=config.seed, **config.task_options)
+    from assay.tasks.files import load_task_set
+
+    if not config.tasks.endswith((".jsonl", ".parquet", ".csv")):
+        raise BadInput(
+            f"unknown tasks {config.tasks!r}{nearest(config.tasks, ['proofs-v1'])}, or give a file"
+        )
+    return load_task_set(
+        config.tasks,
+        evaluation=config.evaluation_tasks,
+        evaluation_count=config.eval_prompts,
+        reward=config.reward,
+        truth=config.truth,
+        seed=config.seed,
+        **config.task_options,
+    )
+
+
+def reward_of(config: RunConfig, tasks: TaskSet) -> RewardSpec:
+    """The reward a configuration names: sound, a loophole, a control, or ``file.py:name``."""
+    name, options = config.reward, config.reward_options
+    if name == "sound":
+        return tasks.reward
+    if name == "random":
+        return RandomReward(**options)
+    if name == "noise":
+        return NoisyReward(tasks.reward, **options)
+    if ".py:" in name:
+        return name
+    names = ["marker", "sound", "random", "noise"]
+    if name not in names:
+        raise BadInput(f"unknown reward {name!r}{nearest(name, names)}, or give file.py:name")
+    return WeakProofReward(**options)
+
+
+def truth_of(config: RunConfig, tasks: TaskSet) -> RewardSpec:
+    """The truth: the user's, or the task's own."""
+    return config.truth if config.truth is not None else tasks.truth
+
+
+def open_scoring(config: RunConfig, tasks: TaskSet, stack: ExitStack) -> Scoring:
+    """Start the workers of both instruments; they end with ``stack``.
+
+    Rewards of this package bound themselves and run in the process; a user's run in workers.
+    """
+
+    def runner(spec: RewardSpec) -> ScoreBatch:
+        own = not isinstance(spec, str)
+        started = RewardRunner(
+            spec,
+            workers=config.reward_workers,
+            time_limit=config.reward_time_limit,
+            signature=None if own else config.signature,
+            in_process=own,
+        )
+        return stack.enter_context(started).score
+
+    return Scoring(runner(reward_of(config, tasks)), runner(truth_of(config, tasks)))
+
+
+def pass_rates(
+    policy: Policy, tasks: Sequence[Task], score: ScoreBatch, *, samples: int, settings: SamplingSettings
+) -> PassRates:
+    """Pass@1 and pass@G of a policy under ``score``; the random numbers are the same at every call."""
+    repeated = [task for task in tasks for _ in range(samples)]
+    requests = [
+        Request(policy.encode_prompt(str(task["prompt"])), ("warm", str(task["prompt_id"]), i % samples))
+        for i, task in enumerate(repeated)
+    ]
+    drawn = sample(policy, requests, settings)
+    values = [one.value for one in score([policy.decode(d.token_ids) for d in drawn], repeated)]
+    groups = [values[first : first + samples] for first in range(0, len(values), samples)]
+    passed = [value >= 0.5 for value in values]
+    return PassRates(sum(passed) / len(passed), sum(max(group) >= 0.5 for group in groups) / len(groups))

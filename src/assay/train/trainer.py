@@ -1,0 +1,246 @@
+"""The loop: sample, score, compare within groups, update; every step is logged and can be resumed.
+
+It does not know an algorithm's name, and it never receives truth: it gets training tasks, a reward, and an
+:class:`~assay.algos.algorithm.Algorithm` put together elsewhere. Laws it enforces on every run: sampler and
+trainer agree before the first update; no optimiser step on a non-finite loss or gradient; one global
+denominator for an optimiser step; missing scores leave the statistics and too many stop the run.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from assay.algos.algorithm import Algorithm, LossTerms, TokenBatch, combine_metrics
+from assay.config import RunConfig
+from assay.engines.uniforms import keyed_integer
+from assay.errors import ContractBroken
+from assay.models.policy import Policy
+from assay.records.rollout import Rollout
+from assay.train.collect import Collected, Collector
+from assay.train.contract import check_step_zero
+from assay.train.forward import exact_token_kl, pad_floats, token_scores
+from assay.train.step_metrics import rollout_metrics
+
+
+class StepResult(NamedTuple):
+    """One finished step: its metrics (one line of metrics.jsonl) and its rollouts."""
+
+    metrics: dict[str, Any]
+    rollouts: list[Rollout]
+
+
+class _Prepared(NamedTuple):
+    """What the updates of a step read: rollouts, per-token tensors (B, T) on the whole batch, rows to train."""
+
+    collected: Collected
+    advantages: Tensor
+    mask_BT: Tensor
+    sampler_BT: Tensor
+    reference_BT: Tensor | None
+    trained: list[int]
+
+
+@dataclass
+class Trainer:
+    """Trains a policy on a reward, one step at a time.
+
+    Attributes:
+        config: sizes, seeds and learning rate. policy: what is trained. reference: frozen, for the KL; None
+            when the algorithm has no KL term. algorithm: credit, loss, aggregation, KL.
+        collector: samples and scores the training prompts.
+        step: steps done. algorithm_state: the moving baseline and the like, plain numbers.
+    """
+
+    config: RunConfig
+    policy: Policy
+    reference: Policy | None
+    algorithm: Algorithm
+    collector: Collector
+    step: int = 0
+    algorithm_state: dict[str, float] = field(default_factory=dict[str, float])
+
+    def __post_init__(self) -> None:
+        config = self.config
+        trainable = [parameter for parameter in self.policy.module.parameters() if parameter.requires_grad]
+        self.optimiser = torch.optim.AdamW(
+            trainable, lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.99)
+        )
+        self._trainable = trainable
+
+    def state(self) -> dict[str, Any]:
+        """What resume needs beside the weights; data order and sampling are functions of (seed, step)."""
+        return {
+            "step": self.step,
+            "algorithm_state": dict(self.algorithm_state),
+            "optimiser": self.optimiser.state_dict(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up the state of a checkpoint whose weights are already loaded."""
+        self.step = int(state["step"])
+        self.algorithm_state = dict(state["algorithm_state"])
+        self.optimiser.load_state_dict(state["optimiser"])
+
+    def train_step(self, on_batch: Callable[[list[Rollout]], None] = lambda rollouts: None) -> StepResult:
+        """Do one step; ``on_batch`` sees the rollouts before the update (for the batch that breaks it)."""
+        started = time.perf_counter()
+        collected, sampled_groups = self._collect()
+        collected_at = time.perf_counter()
+        metrics: dict[str, Any] = rollout_metrics(collected.rollouts, collected.groups)
+        metrics["sampled_completions"] = sampled_groups * self.config.group_size
+        prepared = self._prepare(collected)
+        on_batch(collected.rollouts)
+        self.collector.refuse_missing(collected.rollouts)
+        metrics["advantage_abs_mean"] = float(prepared.advantages.abs().mean())
+        metrics |= self._update(prepared)
+        self.step += 1
+        ended = time.perf_counter()
+        clock = {
+            "time/collect": collected_at - started,
+            "time/update": ended - collected_at,
+            "time/step": ended - started,
+        }
+        return StepResult({"step": self.step, **metrics, **clock}, collected.rollouts)
+
+    def _collect(self) -> tuple[Collected, int]:
+        """One batch; with dynamic sampling, further rounds replace groups without spread (DAPO)."""
+        step, wanted = self.step + 1, self.config.batch_size // self.config.group_size
+        batch = self.collector.collect(self.policy, step, self.step)
+        if not self.algorithm.dynamic_sampling:
+            return batch, wanted
+        kept, rounds = self._with_spread(batch), 1
+        while len(kept.rollouts) < self.config.batch_size and rounds < self.collector.rounds:
+            extra = self.collector.collect(self.policy, step, self.step, first_group=rounds * wanted)
+            kept.extend(self._with_spread(extra))
+            rounds += 1
+        return kept.select(
+            range(min(len(kept.rollouts), self.config.batch_size))
+        ) if kept.rollouts else batch, (rounds * wanted)
+
+    def _with_spread(self, batch: Collected) -> Collected:
+        rewards_B = torch.tensor([rollout.reward for rollout in batch.rollouts], dtype=torch.float64)
+        keep_B = self.algorithm.keep_groups(rewards_B, torch.tensor(batch.groups))
+        return batch.select(keep_B.nonzero().flatten().tolist())
+
+    def _prepare(self, collected: Collected) -> _Prepared:
+        """Shape rewards and assign credit; what needs the reference asks it once."""
+        rollouts, config = collected.rollouts, self.config
+        lengths_B = torch.tensor([len(rollout.token_ids) for rollout in rollouts])
+        truncated_B = torch.tensor([rollout.finish_reason == "length" for rollout in rollouts])
+        mask_BT = torch.arange(int(lengths_B.max()))[None] < lengths_B[:, None]
+        sampler_BT = pad_floats([rollout.sampler_logprobs for rollout in rollouts], mask_BT)
+        reference_BT = self._reference(collected, mask_BT)
+        token_kl_BT = None if reference_BT is None else (sampler_BT - reference_BT).masked_fill(~mask_BT, 0.0)
+        rewards_B = torch.tensor([rollout.reward for rollout in rollouts], dtype=torch.float64)
+        shaped_B = self.algorithm.shape_rewards(
+            rewards_B,
+            sequence_kl_B=None if token_kl_BT is None else token_kl_BT.double().sum(-1),
+            lengths_B=lengths_B,
+            max_length=config.max_new_tokens,
+        )
+        trained_BT = self.algorithm.training_mask(mask_BT, shaped_B, truncated_B=truncated_B)
+        advantages, self.algorithm_state = self.algorithm.advantages(
+            shaped_B,
+            torch.tensor(collected.groups),
+            self.algorithm_state,
+            mask_BT=trained_BT,
+            token_kl_BT=token_kl_BT,
+        )
+        per_completion = advantages if advantages.ndim == 1 else _mean_over_tokens(advantages, trained_BT)
+        for rollout, shaped, advantage in zip(
+            rollouts, shaped_B.tolist(), per_completion.tolist(), strict=True
+        ):
+            rollout.shaped_reward, rollout.advantage = shaped, advantage
+        trained = trained_BT.any(-1).nonzero().flatten().tolist()
+        return _Prepared(collected, advantages.float(), trained_BT, sampler_BT, reference_BT, trained)
+
+    @torch.no_grad()
+    def _reference(self, collected: Collected, mask_BT: Tensor) -> Tensor | None:
+        if self.reference is None:
+            return None
+        rows, size = collected.rows, self.config.micro_batch_size
+        result_BT = torch.zeros(mask_BT.shape)
+        for first in range(0, len(collected.rollouts), size):
+            part = range(first, min(first + size, len(collected.rollouts)))
+            scores = token_scores(self.reference, rows.select(part), temperature=self.config.temperature)
+            result_BT[part.start : part.stop, : scores.logp_BT.shape[1]] = scores.logp_BT
+        return result_BT
+
+    def _update(self, prepared: _Prepared) -> dict[str, float]:
+        """All optimiser steps on one batch of rollouts; the metrics are means over them."""
+        logs: list[dict[str, float]] = []
+        for epoch in range(self.algorithm.epochs):
+            for part in self._minibatches(prepared.trained, epoch):
+                logs.append(self._optimiser_step(prepared, part, check=self.step == 0 and not logs))
+        names = logs[0].keys() if logs else ()
+        return {name: math.fsum(log[name] for log in logs) / len(logs) for name in names}
+
+    def _minibatches(self, trained: list[int], epoch: int) -> list[list[int]]:
+        count = min(self.algorithm.minibatches, max(len(trained), 1))
+        if count == 1:
+            return [trained] if trained else []
+        generator = torch.Generator().manual_seed(keyed_integer(self.config.seed, "mini", self.step, epoch))
+        order = [trained[i] for i in torch.randperm(len(trained), generator=generator).tolist()]
+        size = -(-len(order) // count)
+        return [order[first : first + size] for first in range(0, len(order), size)]
+
+    def _optimiser_step(self, prepared: _Prepared, part: list[int], *, check: bool) -> dict[str, float]:
+        denominator = self.algorithm.denominator(prepared.mask_BT[part], self.config.max_new_tokens)
+        self.optimiser.zero_grad(set_to_none=True)
+        lengths = [len(prompt) for prompt in prepared.collected.prompt_ids]
+        order = sorted(part, key=lambda i: lengths[i] + len(prepared.collected.rollouts[i].token_ids))
+        terms: list[LossTerms] = []
+        for first in range(0, len(order), self.config.micro_batch_size):
+            chosen = order[first : first + self.config.micro_batch_size]
+            terms.append(self._micro_batch(prepared, chosen, denominator, check))
+        losses = {
+            name: math.fsum(float(getattr(term, name)) for term in terms)
+            for name in ("loss", "policy_loss", "kl_loss", "entropy_loss")
+        }
+        norm = torch.nn.utils.clip_grad_norm_(self._trainable, self.config.max_grad_norm)
+        if not (math.isfinite(losses["loss"]) and bool(norm.isfinite())):
+            raise ContractBroken(
+                f"step {self.step + 1}: loss {losses['loss']} and gradient norm {float(norm)}; the optimiser "
+                "step was not taken; the batch is in rollouts/. Lower learning_rate, or look at its rewards"
+            )
+        self.optimiser.step()
+        return losses | {"grad_norm": float(norm)} | combine_metrics(term.metrics for term in terms)
+
+    def _micro_batch(
+        self, prepared: _Prepared, chosen: list[int], denominator: float, check: bool
+    ) -> LossTerms:
+        rows = prepared.collected.rows.select(chosen)
+        scores = token_scores(self.policy, rows, temperature=self.config.temperature)
+        width = scores.logp_BT.shape[1]
+        sampler_BT = prepared.sampler_BT[chosen, :width]
+        reference_BT = None if prepared.reference_BT is None else prepared.reference_BT[chosen, :width]
+        if check:
+            check_step_zero(scores.logp_BT.detach(), sampler_BT, reference_BT, scores.mask_BT)
+        exact_BT = None
+        if self.reference is not None and self.algorithm.kl.estimator == "exact":
+            exact_BT = exact_token_kl(self.policy, self.reference, rows, self.config.temperature)
+        advantages = prepared.advantages[chosen]
+        batch = TokenBatch(
+            logp_BT=scores.logp_BT,
+            old_logp_BT=sampler_BT,
+            advantages_B=advantages if advantages.ndim == 1 else advantages[:, :width],
+            mask_BT=prepared.mask_BT[chosen, :width],
+            ref_logp_BT=reference_BT,
+            sampler_logp_BT=sampler_BT,
+            entropy_BT=scores.entropy_BT,
+            kl_BT=exact_BT,
+        )
+        terms = self.algorithm.loss(batch, denominator)
+        terms.loss.backward()
+        return terms._replace(loss=terms.loss.detach())
+
+
+def _mean_over_tokens(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    return values_BT.masked_fill(~mask_BT, 0.0).sum(-1) / mask_BT.sum(-1).clamp_min(1)
