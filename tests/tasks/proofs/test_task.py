@@ -193,7 +193,7 @@ def test_everything_crosses_to_a_worker(task_set):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train": -1}, "sizes"),
+        ({"train": -1}, "train of at least 0"),
         ({"marker_rate": 1.5, "marker": "OK"}, "within 0 to 1"),
         ({"marker_rate": 0.1}, "marker of one line"),
         ({"marker_rate": 0.1, "marker": "a\nb"}, "marker of one line"),
