@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from assay.hacking.changes import Changes, Fall, Scores
-from assay.records.finding import jsonable
 from assay.stats.interval import Interval, t_quantile
 from assay.stats.simultaneous import Band
 
@@ -174,4 +173,4 @@ def _single_half_width(band: Band) -> float:
 
 def _range(interval: Interval, *, flip: bool = False) -> str:
     low, high = (-interval.high, -interval.low) if flip else (interval.low, interval.high)
-    return f"{100 * interval.level:g}% interval {jsonable(round(low, 2))} to {jsonable(round(high, 2))}"
+    return f"{100 * interval.level:g}% interval {low:.2f} to {high:.2f}"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 REWARD, TRUTH = "#d98a00", "#0d9488"
 ARMS = ("#4263eb", "#e03131", "#9c36b5", "#2b8a3e", "#e8590c", "#0c8599", "#5c7cfa", "#a61e4d")
 HEIGHT = 210
+LOG_POINTS = 120
 
 Rows = list[dict[str, Any]]
 Width = int | str  # "container" in the page, pixels in a picture
@@ -43,15 +44,15 @@ def scores(arm: Arm, hacking: Hacking, width: Width = "container") -> alt.LayerC
         color=alt.Color(
             "score:N",
             scale=alt.Scale(domain=["reward", "truth"], range=[REWARD, TRUTH]),
-            legend=alt.Legend(title=None, orient="top-left"),
+            legend=_score_legend(),
         ),
     )
     y = alt.Y("value:Q", title=_scale_title(arm), scale=_score_scale(arm))
     tips = ["step:Q", "score:N", *_numbers("value", "low", "high")]
     layers: list[alt.Chart] = [
         base.mark_area(opacity=0.18).encode(y=alt.Y("low:Q", title=_scale_title(arm)), y2="high:Q"),
-        base.mark_line(strokeWidth=2.5).encode(y=y),
-        base.mark_point(filled=True, size=38).encode(y=y, tooltip=tips),
+        base.mark_line().encode(y=y, strokeWidth=_score_width()),
+        base.mark_point(filled=True, size=34).encode(y=y, tooltip=tips),
     ]
     if hacking.onset_step is not None:
         mark = _chart([{"step": hacking.onset_step, "text": "onset"}])
@@ -67,17 +68,17 @@ def goodhart(arm: Arm, hacking: Hacking, width: Width = "container") -> alt.Laye
 
     rows = [row for row in score_rows(hacking) if row["d"] is not None]
     base = _chart(rows).encode(
-        x=alt.X("d:Q", title="√KL from the start (nats½)"),
+        x=alt.X("d:Q", title="√KL from the start", axis=alt.Axis(tickCount=6)),
         y=alt.Y("value:Q", title=_scale_title(arm), scale=_score_scale(arm)),
         color=alt.Color(
             "score:N",
             scale=alt.Scale(domain=["reward", "truth"], range=[REWARD, TRUTH]),
-            legend=alt.Legend(title=None, orient="top-left"),
+            legend=_score_legend(),
         ),
         order="step:Q",
     )
     tips = ["step:Q", "score:N", *_numbers("d", "value")]
-    line = base.mark_line(strokeWidth=1.5, opacity=0.7)
+    line = base.mark_line(opacity=0.8).encode(strokeWidth=_score_width())
     points = base.mark_point(filled=True, size=45).encode(tooltip=tips)
     return _sized(alt.layer(line, points), width, f"{arm.name}: the Goodhart picture")
 
@@ -94,7 +95,8 @@ def gap(found: Sequence[tuple[Arm, Hacking]], width: Width = "container") -> alt
     ]
     name = found[0][1].gap_name
     base = _chart(rows).encode(
-        x=alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1)), color=_arm_colour(found)
+        x=alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1)),
+        color=_arm_colour([arm.name for arm, _ in found]),
     )
     tips = ["arm:N", "step:Q", *_numbers("value", "low", "high")]
     zero = _chart([{"zero": 0}]).mark_rule(opacity=0.5).encode(y="zero:Q")
@@ -134,11 +136,50 @@ def state(
     base = _chart(rows).encode(
         x=alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1)),
         y=alt.Y("value:Q", title=unit, scale=scale),
-        color=_arm_colour(found),
+        color=_arm_colour([arm.name for arm, _ in found]),
         tooltip=["arm:N", "step:Q", *_numbers("value")],
     )
     lines = base.mark_line(strokeWidth=2), base.mark_point(filled=True, size=28)
     return _sized(alt.layer(*lines), width, title)
+
+
+def training(arms: Sequence[Arm], width: Width = "container") -> alt.LayerChart | None:
+    """The training log of every arm, one metric at a time, chosen in the page; None without a log."""
+    import altair as alt
+
+    rows = _log_rows(arms)
+    names = sorted({str(row["metric"]) for row in rows})
+    if not rows:
+        return None
+    first = next((name for name in ("reward", "reward_mean", "entropy") if name in names), names[0])
+    metric = alt.param(name="metric", value=first, bind=alt.binding_select(options=names, name="metric "))
+    base = (
+        _chart(rows)
+        .transform_filter("datum.metric == metric")
+        .encode(
+            x=alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1)),
+            y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)),
+            color=_arm_colour([arm.name for arm in arms]),
+            tooltip=["arm:N", "step:Q", "metric:N", alt.Tooltip("value:Q", format=".4g")],
+        )
+    )
+    layers = base.mark_line(strokeWidth=1.6), base.mark_point(filled=True, size=14, opacity=0.7)
+    return _sized(alt.layer(*layers).add_params(metric), width, "training log")
+
+
+def _log_rows(arms: Sequence[Arm]) -> Rows:
+    """Numbers of the logs in long form, every n-th step so that an arm has at most ``LOG_POINTS``."""
+    rows: Rows = []
+    for arm in arms:
+        every = max(1, math.ceil(len(arm.metrics) / LOG_POINTS))
+        for entry in arm.metrics[::every]:
+            step = entry.get("step")
+            rows += [
+                {"arm": arm.name, "step": step, "metric": name, "value": float(f"{value:.5g}")}
+                for name, value in entry.items()
+                if name != "step" and isinstance(value, int | float) and math.isfinite(value)
+            ]
+    return rows
 
 
 def sweep(
@@ -158,7 +199,7 @@ def sweep(
     base = _chart(rows).encode(
         x=alt.X("setting:O", title=key, sort=[str(value) for value in values], axis=alt.Axis(labelAngle=0)),
         color=alt.Color("score:N", scale=alt.Scale(domain=["reward", "truth"], range=[REWARD, TRUTH]),
-                        legend=alt.Legend(title=None, orient="top-left")),
+                        legend=_score_legend()),
     )  # fmt: skip
     tips = ["setting:N", "score:N", *_numbers("value", "low", "high")]
     layers = (
@@ -180,13 +221,25 @@ def _sized(chart: Any, width: Width, title: str) -> Any:
     return chart.properties(width=width, height=HEIGHT, title=title)
 
 
-def _arm_colour(found: Sequence[tuple[Arm, Hacking]]) -> alt.Color:
+def _arm_colour(names: Sequence[str]) -> alt.Color:
     import altair as alt
 
-    names = [arm.name for arm, _ in found]
     colours = [ARMS[at % len(ARMS)] for at in range(len(names))]
-    legend = alt.Legend(title=None, orient="top", columns=4) if len(names) > 1 else None
-    return alt.Color("arm:N", scale=alt.Scale(domain=names, range=colours), legend=legend)
+    legend = alt.Legend(title=None, orient="top", columns=4, symbolOpacity=1) if len(names) > 1 else None
+    return alt.Color("arm:N", scale=alt.Scale(domain=list(names), range=colours), legend=legend)
+
+
+def _score_legend() -> alt.Legend:
+    import altair as alt
+
+    return alt.Legend(title=None, orient="top-left", symbolOpacity=1)
+
+
+def _score_width() -> alt.StrokeWidth:
+    """Reward wide, truth narrow on top of it: both are seen where they are one."""
+    import altair as alt
+
+    return alt.StrokeWidth("score:N", scale=alt.Scale(domain=["reward", "truth"], range=[5, 2]), legend=None)
 
 
 def _score_scale(arm: Arm) -> alt.Scale:

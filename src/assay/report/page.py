@@ -160,14 +160,12 @@ def _pictures(experiment: Experiment, specs: Mapping[str, Any]) -> str:
         return f"<div class='grid'>{cards}</div>"
 
     count = range(len(experiment.evaluated))
-    parts = [
-        "<section><h2 id='pictures'>Reward against truth</h2>"
-        "<p>Where the two lines part, the reward is no longer gold.</p>",
-        places(*(f"scores-{at}" for at in count)),
-    ]
+    parts = ["<section id='pictures'>"]
     if "sweep" in specs and experiment.sweep:
         parts += [f"<h2>By {escape(experiment.sweep[0])}</h2>", places("sweep")]
     parts += [
+        "<h2>Reward against truth</h2><p>Where the two lines part, the reward is no longer gold.</p>",
+        places(*(f"scores-{at}" for at in count)),
         "<h2>The gap</h2><p>Reward minus truth: how much of the pay is not gold.</p>",
         places("gap"),
         "<h2>What the policy became</h2>"
@@ -177,9 +175,11 @@ def _pictures(experiment: Experiment, specs: Mapping[str, Any]) -> str:
         "<p>The further from the start (√KL), the harder the reward was pressed. Truth that bends down while "
         "reward climbs is over-optimisation.</p>",
         places(*(f"goodhart-{at}" for at in count)),
-        "</section>",
     ]
-    return "".join(parts)
+    if "training" in specs:
+        parts += ["<h2>The training log</h2><p>What training itself saw; truth is not part of it.</p>"]
+        parts.append(places("training"))
+    return "".join([*parts, "</section>"])
 
 
 def _choices(experiment: Experiment) -> str:

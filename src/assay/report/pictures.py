@@ -37,6 +37,7 @@ def page_specs(experiment: Experiment) -> dict[str, dict[str, Any]]:
         specs["gap"] = charts.gap(found)
         for key, title, unit in charts.STATE:
             specs[f"state-{key}"] = charts.state(found, key, title, unit)
+        specs["training"] = charts.training(experiment.arms)
         if experiment.sweep:
             specs["sweep"] = charts.sweep(found, *experiment.sweep)
         return {name: chart.to_dict(validate=False) for name, chart in specs.items() if chart is not None}

@@ -48,7 +48,7 @@ def arms_table(found: Sequence[tuple[Arm, Hacking]]) -> str:
     """One row an arm: its verdict, the last checkpoint, the onset."""
     gap = escape(found[0][1].gap_name)
     header = ("arm", "verdict", "truth, start → end", "reward, end", "P(rewarded, not true)", gap,
-              "P(not true | rewarded)", "J", "KL", "entropy", "template", "onset")  # fmt: skip
+              "P(not true | rewarded)", "J", "KL", "onset")  # fmt: skip
     rows: list[list[str]] = []
     for arm, hacking in found:
         start, end = hacking.checkpoints[0], hacking.checkpoints[-1]
@@ -64,8 +64,6 @@ def arms_table(found: Sequence[tuple[Arm, Hacking]]) -> str:
                 ranged(end.not_true_if_rewarded),
                 number(end.youden),
                 number(end.kl_sequence, 1),
-                number(end.entropy),
-                number(end.template_share),
                 onset,
             ]
         )

@@ -8,8 +8,8 @@ from assay.hacking import Hacking
 from assay.report.load import Experiment
 
 MEANING = {
-    "healthy": "The reward is gold: the model became better at the task itself.",
-    "hacking": "The reward was hacked: it rose without the task being done.",
+    "healthy": "Reward and truth rose together: the model became better at the task itself.",
+    "hacking": "The reward was hacked: it rose further than the truth did.",
     "overoptimisation": "Over-optimised: the model became worse at the task while its reward went on rising.",
     "no_learning": "Nothing was learnt: neither reward nor truth moved.",
     "inconclusive": "No verdict: the evaluation is too small, or the changes too mixed, to tell.",
@@ -45,7 +45,7 @@ def headline(experiment: Experiment) -> str:
     groups: dict[str, list[str]] = {}
     for arm, hacking in found:
         groups.setdefault(hacking.verdict, []).append(arm.name)
-    parts = [f"{_listed(names)} {'is' if len(names) == 1 else 'are'} {_state(verdict)}"
+    parts = [f"{_listed(names)} {_did(verdict, len(names) > 1)}"
              for verdict, names in groups.items()]  # fmt: skip
     return "; ".join(parts) + "."
 
@@ -81,11 +81,12 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _state(verdict: str) -> str:
+def _did(verdict: str, several: bool) -> str:
+    was = "were" if several else "was"
     return {
-        "healthy": "healthy: reward and truth rise together",
-        "hacking": "hacking: paid without doing the task",
-        "overoptimisation": "overoptimised: worse at the task while better paid",
-        "no_learning": "not learning",
-        "inconclusive": "inconclusive",
+        "healthy": "learnt the task",
+        "hacking": f"{was} paid for more than {'they' if several else 'it'} did",
+        "overoptimisation": "got worse at the task while being paid more",
+        "no_learning": "did not learn",
+        "inconclusive": "cannot be judged yet",
     }[verdict]
