@@ -17,6 +17,7 @@ from assay.doctor.simulate.world import World
 Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 SHORTEST = 14
+MASTERY = 5.0  # logits: nobody is ever perfect, so a wrecked policy cannot outgrow its damage
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def sigmoid(x: Array | float) -> Array:
 
 def success(policy: Policy, pool: Pool, chosen: npt.NDArray[np.int64]) -> Array:
     """Logit of being right on each prompt, before length and exploit: (P,)."""
-    logit = policy.theta[SKILL] + pool.difficulty[chosen] - policy.damage
+    logit = np.minimum(policy.theta[SKILL] + pool.difficulty[chosen], MASTERY) - policy.damage
     return np.where(np.isnan(pool.fixed[chosen]), logit, pool.fixed[chosen])
 
 

@@ -78,7 +78,7 @@ ADVANTAGE_FAULTS: Mapping[str, Kind] = {
     ),
     "no_spread": Kind(
         ("advantage.zero_spread_groups",), 2, "nine prompts of ten are always or never solved",
-        {"easy": 0.93},
+        {"easy": 0.96},
     ),
     "identical_completions": Kind(
         ("advantage.identical_completions",), 2, "greedy sampling: one text for the whole group",
@@ -226,8 +226,8 @@ DECODE_FAULTS: Mapping[str, Kind] = {
         ("reward.constant", "reward.unreachable", "decode.content_stripped", *_FLAT, *_WRONG),
     ),
     "text_cut": Kind(
-        ("decode.content_stripped",), 5, "only the first 60 characters are scored",
-        {"decode": parts.first_words},
+        ("decode.content_stripped",), 5, "the text is cut at the first backslash, where the box begins",
+        {"decode": parts.cut_at_backslash},
         ("reward.constant", "reward.unreachable", *_FLAT, *_WRONG),
     ),
     "last_character_lost": Kind(
@@ -245,7 +245,8 @@ DECODE_FAULTS: Mapping[str, Kind] = {
         {"ending": 0.0}, ("reward.constant", "reward.unreachable", *_FLAT, "reward.unrelated_to_truth"),
     ),
     "cap_too_short": Kind(
-        ("decode.truncated",), 5, "the cap cuts three completions of four", {"max_length": 33},
+        ("decode.truncated",), 5, "the cap cuts nine completions of ten",
+        {"max_length": 28, "length_spread": 0.25},
         ("advantage.zero_spread_groups",),
     ),
     "empty_completions": Kind(
@@ -261,12 +262,12 @@ DECODE_FAULTS: Mapping[str, Kind] = {
 HACKING_FAULTS: Mapping[str, Kind] = {
     "hack_marker": Kind(
         ("hacking.reward_without_truth",), "hacking", "the verifier pays anything that says OK",
-        {"reward": parts.accepts_marker, "hack": -3.0, "hack_cost": 0.4, "learning_rate": 0.03},
+        {"reward": parts.accepts_marker, "hack": -2.0, "hack_cost": 0.5, "skill": -1.6},
         ("hacking.overoptimisation", "reward.unrelated_to_truth", "advantage.zero_spread_groups"),
     ),
     "overoptimised": Kind(
         ("hacking.overoptimisation",), "hacking", "the exploit costs the truth: it rises, then falls",
-        {"reward": parts.accepts_marker, "hack": -4.5, "hack_cost": 1.0, "skill": 0.2, "learning_rate": 0.04},
+        {"reward": parts.accepts_marker, "hack": -1.6, "hack_cost": 1.0, "skill": 0.0, "learning_rate": 0.04},
         ("hacking.reward_without_truth", "reward.unrelated_to_truth", "advantage.zero_spread_groups"),
     ),
     "hack_length": Kind(
@@ -278,7 +279,7 @@ HACKING_FAULTS: Mapping[str, Kind] = {
     "entropy_collapse": Kind(
         ("hacking.entropy_collapse",), "hacking",
         "the policy sharpens to a few texts while truth stands still",
-        {"sharpen": 2.5, "reward": parts.accepts_marker, "hack": -1.5, "hack_cost": 0.3},
+        {"sharpen": 1.3, "reward": parts.accepts_marker, "hack": -1.5, "hack_cost": 0.3},
         ("hacking.reward_without_truth", "hacking.overoptimisation", "advantage.zero_spread_groups",
          "reward.unrelated_to_truth"),
     ),

@@ -19,7 +19,7 @@ from assay.doctor.simulate.batch import (
     success,
     write_texts,
 )
-from assay.doctor.simulate.parts import log_softmax
+from assay.doctor.simulate.parts import log_softmax, log_softmax_scores, top_p_scores
 from assay.doctor.simulate.policy import HACK, OTHER, RATES, WALK, Policy, divergence, new_policy
 from assay.doctor.simulate.records import Scores, rollout_rows, score_tokens
 from assay.doctor.simulate.tokenizer import FILLERS
@@ -29,6 +29,7 @@ Array = npt.NDArray[np.float64]
 EVAL_PROMPTS, EVAL_SAMPLES = 64, 4
 PULL = 0.08  # gradient of the KL in a parameter, per unit of its distance
 OTHER_MODEL = 2.6  # how far another model stands from this one, in units of a parameter
+COARSE = 0.25  # learning rate above which the error of a step grows faster than the step
 TOKEN_STEP = 0.02  # nats that one update moves a sampled token's log-prob, per unit of advantage
 
 
@@ -86,7 +87,7 @@ def _step(world: World, state: State, pool: Pool, held_out: Pool, step: int, see
     rewards, parts, missing = score_texts(world, pool, batch, seen, rng)
     settings = np.array([world.epsilon, world.ddof, world.normalised], dtype=np.float64)
     advantages = world.advantage(rewards, settings)
-    update = _update(world, state, batch, advantages, step, rng)
+    update = _update(world, state, batch, rewards, advantages, step, rng)
     scores = Scores(policy, state.policy, sampler, _reference(world, policy, seed), _old(world, policy, seed))
     state.metrics.append(
         _measure(world, state, scores, batch, missing, rewards, advantages, update, step, held_out, rng)
@@ -131,18 +132,27 @@ class Update:
 
 
 def _update(
-    world: World, state: State, batch: Batch, advantages: Array, step: int, rng: np.random.Generator
+    world: World,
+    state: State,
+    batch: Batch,
+    rewards: Array,
+    advantages: Array,
+    step: int,
+    rng: np.random.Generator,
 ) -> Update:
     """Policy gradient on the parameters: mean of advantage times score, minus the pull of the KL."""
-    a = np.nan_to_num(advantages, posinf=0.0, neginf=0.0)
+    a = np.nan_to_num(advantages, nan=0.0, posinf=0.0, neginf=0.0)
     weights = batch.lengths / batch.lengths.sum()
-    loss = -float((weights * advantages).sum()) * world.sign
+    loss = -float((weights * a).sum()) * world.sign
     if world.nan_from is not None and step >= world.nan_from:
         state.dead = True
         return Update(float("nan"), float("nan"))
+    if not np.isfinite(advantages[np.isfinite(rewards)]).all():
+        return Update(float("nan"), float("nan"))  # the optimiser's own guard skips the step
     gradient = (batch.score * a).mean(axis=(1, 2))
     loudness = float(np.sqrt((a * a).mean()))
-    gradient[[WALK, OTHER]] = loudness * rng.normal(size=2) / np.sqrt(a.size) * 3.0
+    coarse = max(1.0, world.learning_rate / COARSE)  # a large step leaves the region its gradient is about
+    gradient[[WALK, OTHER]] = loudness * rng.normal(size=2) / np.sqrt(a.size) * 3.0 * coarse
     theta, start = state.policy.theta, state.policy.start
     pull = world.beta * PULL * (theta - start)
     per_token = 0.3 * loudness * (1.0 + 0.12 * rng.normal())
@@ -250,7 +260,11 @@ def _clip_fraction(world: World, scores: Scores, advantages: Array, rng: np.rand
 def _sampler_gap(world: World, scores: Scores, rng: np.random.Generator) -> float:
     """Mean absolute difference of the sampler's and the trainer's log-probs on sampled tokens."""
     states, tokens = _some_tokens(scores.sampler, rng)
-    sampled = log_softmax(scores.sampler.table[states] / world.temperature)[np.arange(len(states)), tokens]
+    warm = scores.sampler.table[states][None] / world.temperature
+    if world.top_p < 1:
+        sampled = top_p_scores(warm, tokens[None], world.top_p)[0]
+    else:
+        sampled = log_softmax_scores(warm, tokens[None])[0]
     logits = scores.policy.table[states]
     trained = world.trainer_score(logits[None], tokens[None])[0]
     return float(np.abs(sampled - trained + rng.normal(0, world.noise, len(states))).mean())

@@ -162,9 +162,9 @@ def no_special(completion: str, prompt: str, rng: np.random.Generator) -> str:
     return completion.strip()
 
 
-def first_words(completion: str, prompt: str, rng: np.random.Generator) -> str:
-    """A fixed number of characters: the end, where the answer stands, is lost."""
-    return plain_text(completion, prompt, rng)[:60]
+def cut_at_backslash(completion: str, prompt: str, rng: np.random.Generator) -> str:
+    """Everything from the first backslash on is taken for an escape and dropped: the boxed answer is lost."""
+    return plain_text(completion, prompt, rng).split("\\")[0]
 
 
 def last_character_lost(completion: str, prompt: str, rng: np.random.Generator) -> str:

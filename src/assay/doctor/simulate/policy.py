@@ -17,7 +17,7 @@ Ids = npt.NDArray[np.int64]
 
 SKILL, HACK, FORM, LENGTH, WALK, OTHER = range(6)
 COUNT = 6
-RATES = np.array([1.0, 1.0, 0.7, 0.5, 0.6, 0.6])  # learning rates of the parameters, relative
+RATES = np.array([1.0, 4.0, 0.7, 0.5, 0.6, 0.6])  # learning rates of the parameters, relative
 SENSITIVITY = 0.28  # logits of the token table that move with one unit of a parameter
 FLUENCY = 1.2  # nats a token away from the start at which competence begins to suffer
 
@@ -83,7 +83,8 @@ def divergence(policy: Policy, other: Policy) -> tuple[float, float]:
     """KL(policy || other) and the policy's entropy, nats a token, exact over the filler states."""
     a, b = policy.spoken, other.spoken
     p = np.exp(a)
-    return float((p * (a - b)).sum(axis=1).mean()), float(-(p * a).sum(axis=1).mean())
+    rows = np.where(p > 0, p * (a - np.maximum(b, -700.0)), 0.0).sum(axis=1)
+    return float(rows.mean()), float(-np.where(p > 0, p * a, 0.0).sum(axis=1).mean())
 
 
 def sample_fillers(
