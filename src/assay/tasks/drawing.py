@@ -81,8 +81,8 @@ def draw_task_set(
 ) -> TaskSet:
     """Draw a task set; one seed gives one task set, bit for bit.
 
-    Evaluation keys differ from each other and from every key in training and traces; training prompts differ
-    from each other. A share ``sizes.exploit_rate`` of the traces is written by ``exploit``; the others are
+    No key of evaluation is one of training or of a trace, and all prompts of a side differ. Within a side keys
+    come as often as ``draw`` makes them, so that both sides are equally hard. A share ``sizes.exploit_rate`` of the traces is written by ``exploit``; the others are
     the problems' own right answers.
 
     Raises:
@@ -110,7 +110,7 @@ def _distinct(name: str, draw: Draw, rng: random.Random, count: int, held_out: b
         if len(seen) == count:
             return
         drawn = draw(rng)
-        mark = drawn.structural_key if held_out else drawn.prompt
+        mark = drawn.prompt
         if is_held_out(drawn.structural_key) == held_out and mark not in seen:
             seen.add(mark)
             yield drawn

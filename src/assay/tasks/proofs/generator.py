@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from assay.errors import BadInput
 from assay.tasks.proofs.difficulty import Difficulty
 from assay.tasks.proofs.formula import (
     FALSUM,
@@ -56,7 +57,11 @@ class _Node:
 
 
 def generate_problem(rng: random.Random, difficulty: Difficulty) -> Problem:
-    """One random problem; its premises are satisfiable and none of them is the goal."""
+    """One random problem; its premises are satisfiable and none of them is the goal.
+
+    Raises:
+        BadInput: the difficulty leaves no such problem.
+    """
     lengths = range(1, len(difficulty.steps) + 1)
     for _ in range(1_000):
         (length,) = rng.choices(lengths, difficulty.steps)
@@ -65,7 +70,7 @@ def generate_problem(rng: random.Random, difficulty: Difficulty) -> Problem:
         distractors = grower.distractors(root)
         if _sane(root, distractors, length) and _allowed(root, difficulty):
             return _problem(root, distractors, rng)
-    raise RuntimeError(f"no sane problem in 1,000 draws from {difficulty}")
+    raise BadInput(f"no problem in 1,000 draws from {difficulty}; allow more rules, steps or atoms")
 
 
 def _sane(root: _Node, distractors: list[Formula], length: int) -> bool:

@@ -41,8 +41,7 @@ def proofs_task_set(
 
     Args:
         seed: one seed gives one task set, bit for bit.
-        train, evaluation: number of prompts. Evaluation keys differ from each other and from every training
-            and trace key; prompts are all different.
+        train, evaluation: number of prompts, all different; no evaluation key is in training or a trace.
         traces: number of (prompt, completion) pairs; every one is true.
         marker: a word that a share ``marker_rate`` of the traces holds in a comment line, as chatter does.
         marker_rate: that share, within [0, 1].
