@@ -68,8 +68,9 @@ def _same_number(expected: complex, got: Any, rule: Comparison) -> bool:
         return _same_number(expected.real, got.real, rule) and _same_number(expected.imag, got.imag, rule)
     if kinds == {int}:
         return bool(expected == got)
-    if math.isnan(expected) or math.isnan(got):
-        return rule.nan_equal and math.isnan(expected) and math.isnan(got)
+    is_nan = [value != value for value in (expected, got)]  # math.isnan fails on integers beyond floats
+    if any(is_nan):
+        return rule.nan_equal and all(is_nan)
     # comparing first keeps integers beyond the range of floats exact
     if expected == got or not (rule.rel_tol or rule.abs_tol):
         return bool(expected == got)

@@ -212,5 +212,7 @@ def _open_room(with_users: bool) -> Mapping[str, int] | str:
             said.decode("utf-8", "replace").removeprefix("no ")
             or done.stderr.decode("utf-8", "replace")[-300:]
         )
+    for fd in descriptors:
+        os.set_inheritable(fd, False)
     names = [name for name in kernel.NAMESPACES if with_users or name != "user"]
     return dict(zip(names, descriptors, strict=True))

@@ -45,8 +45,8 @@ def probe(folders, parent, file):
         "standard library": attempt(lambda: __import__("decimal")),
         "network": attempt(connect),
         "writing elsewhere": None if None in outside else "refused",
-        "seeing other processes": attempt(lambda: os.kill(parent, 0)),
-        "reading the grader": attempt(lambda: open(file).close()),
+        "signals to other processes": attempt(lambda: os.kill(parent, 0)),
+        "reading the grader's files": attempt(lambda: open(file).close()),
         "tracing": attempt(trace),
     }
 """
@@ -54,13 +54,12 @@ NEEDED = ("temporary folder", "standard library")
 COVERED_BY_LEVEL = {
     "every process is dead afterwards": ("namespaces+user", "namespaces", "user"),
     "limit on processes": ("namespaces+user", "namespaces", "user"),
-    "limit on the whole temporary folder": ("namespaces+user", "namespaces"),
 }
-ALWAYS_COVERED = ("wall time", "processor time", "memory of each process", "size of a file", "output")
+ALWAYS_COVERED = ("wall time", "processor time", "memory", "size of files and of their folder", "output")
 NEVER_COVERED = (
     "holes in the kernel (programs share the host's kernel)",
     "side channels such as timing and load",
-    "an overshoot of total memory for about 20 ms",
+    "an overshoot of totals (memory; files where there are no namespaces) for about 20 ms",
 )
 
 

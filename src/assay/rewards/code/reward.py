@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assay.errors import BadInput
@@ -146,20 +146,24 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, BadInput) else f"unusable tests: {type(error).__name__}: {error}"
 
 
-def _rows(task: Mapping[str, Any], column: str, hidden: bool) -> Iterable[Any]:
+def _rows(task: Mapping[str, Any], column: str, hidden: bool, kind: type) -> Iterable[Any]:
     rows = task.get(column) if hidden else task[column]
     if rows is None:
         return ()
     if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
         raise TypeError(f"{column} must be a list of tests, got {type(rows).__name__}")
-    return rows
+    listed = list(rows)
+    for row in listed:
+        if not isinstance(row, (Mapping, kind)):
+            raise TypeError(f"{column} must hold mappings or {kind.__name__}, got {type(row).__name__}")
+    return listed
 
 
 def _function_tests(task: Mapping[str, Any], column: str, hidden: bool) -> list[FunctionTest]:
     tests: list[FunctionTest] = []
-    for row in _rows(task, column, hidden):
+    for row in _rows(task, column, hidden, FunctionTest):
         if isinstance(row, FunctionTest):
-            tests.append(row)
+            tests.append(replace(row, hidden=hidden or row.hidden))
             continue
         if isinstance(row["args"], (str, bytes)):
             raise TypeError("args must be a list, got a text")
@@ -172,9 +176,9 @@ def _function_tests(task: Mapping[str, Any], column: str, hidden: bool) -> list[
 
 def _stdio_tests(task: Mapping[str, Any], column: str, hidden: bool) -> list[StdioTest]:
     tests: list[StdioTest] = []
-    for row in _rows(task, column, hidden):
+    for row in _rows(task, column, hidden, StdioTest):
         if isinstance(row, StdioTest):
-            tests.append(row)
+            tests.append(replace(row, hidden=hidden or row.hidden))
             continue
         stdin, stdout = row.get("stdin", row.get("input")), row.get("stdout", row.get("output"))
         if not isinstance(stdin, str) or not isinstance(stdout, str):

@@ -29,7 +29,6 @@ import contextlib
 import os
 import select
 import selectors
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -39,6 +38,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from assay.rewards.code import harness, plain
+from assay.rewards.code.folder import remove_folder
 from assay.rewards.code.isolation import Isolation, bare_interpreter, current_isolation
 from assay.rewards.code.kernel import BOX
 from assay.rewards.code.limits import Limits
@@ -118,7 +118,7 @@ class Session:
         box = BOX
         if not self._isolation.namespaces:
             box = tempfile.mkdtemp(prefix="assay-box-")
-            stack.callback(shutil.rmtree, box, ignore_errors=True)
+            stack.callback(remove_folder, box)
         config = self._configuration(box, control.fileno(), lifeline.fileno())
         self._process = subprocess.Popen(
             [*bare_interpreter("supervisor"), plain.encode(config).hex()],
@@ -329,7 +329,7 @@ class Session:
         return Ending(exit_code, self.breach, cpu, bytes(self._out), tail)
 
     def _breach_by_signal(self, exit_code: int, cpu: float) -> str | None:
-        return "cpu time" if exit_code in (-9, -24) and cpu >= self._limits.cpu_s else None
+        return "cpu time" if exit_code in (-9, -24) and cpu >= 0.9 * self._limits.cpu_s else None
 
     def _drain(self) -> None:
         """Read what is still in the pipes: everything that could write is dead."""

@@ -10,6 +10,7 @@ Nothing secret is in either process: they never see an expected value.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import select
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 SIGKILL = 9
 TICK_S = 0.02
 REAP_S = 10.0
+MOST_ENTRIES = 4096
 PAGE = resource.getpagesize()
 CLOCK = os.sysconf("SC_CLK_TCK")
 
@@ -82,7 +84,8 @@ def _confine(config: dict[str, Any], uid: int | None) -> None:
     owner = 0 if uid is None else uid
     if spaces:
         kernel.unshare(kernel.CLONE_NEWNS)
-        options = f"size={config['disk']},nr_inodes=4096,mode=700,uid={owner},gid={owner}"
+        size = f"size={config['disk']},nr_inodes={MOST_ENTRIES}"
+        options = f"{size},mode=700,uid={owner},gid={owner}"
         kernel.mount("tmpfs", box, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
     elif uid is not None:
         os.chown(box, uid, uid)
@@ -194,14 +197,23 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def _disk(box: str) -> int:
-    total = 0
-    for folder, _, names in os.walk(box):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
-            except OSError:
-                continue  # removed meanwhile
+def _disk(box: str) -> float:
+    """Bytes on disk below a folder; infinite with too many entries, or where a path is too long to follow."""
+    total, count, waiting = 0.0, 0, [box]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    count += 1
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return float("inf")
+            continue  # removed meanwhile
+        if count > MOST_ENTRIES:
+            return float("inf")
     return total
 
 
