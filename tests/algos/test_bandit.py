@@ -9,7 +9,8 @@ from torch import Tensor
 
 PATH = Path(__file__).parents[2] / "examples" / "bandit.py"
 spec = importlib.util.spec_from_file_location("bandit_example", PATH)
-assert spec and spec.loader
+assert spec is not None
+assert spec.loader is not None
 bandit = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(bandit)
 

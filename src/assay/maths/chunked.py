@@ -1,14 +1,17 @@
 """Log-probs and entropies from hidden states and the output head, without ever holding all the logits.
 
-Rows are taken in chunks; a chunk's logits live only while it is worked on, and the backward pass computes
-them again (one more matrix product) instead of keeping them. Memory is that of a few chunks at any vocabulary.
+The logits are taken in blocks of rows by vocabulary that fit a cache; a block lives only while it is worked on,
+its softmax joins the row's running one, and the backward pass computes it again (one more matrix product)
+instead of keeping it. Blocks are tall, so that each part of the head is read, and its gradient written, once for
+many rows. Memory is that of a few blocks, whatever the vocabulary.
 
 The plain reference is ``logprobs_from_logits`` on ``hidden @ weight.T``; a test holds both together.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +21,7 @@ from assay.errors import BadInput
 from assay.maths.logprobs import TokenLogprobs, check_temperature
 
 CHUNK_BYTES = 1 << 24
+MAX_ROWS = 1024
 
 
 def chunked_logprobs(
@@ -37,7 +41,7 @@ def chunked_logprobs(
         tokens: ids, the shape of the hidden states without the last axis.
         bias_V: the head's bias, if it has one.
         temperature: divides the logits.
-        chunk_bytes: size of one chunk of logits in float32.
+        chunk_bytes: size of one block of logits in float32.
 
     Returns:
         float32 (float64 for float64 inputs). Under bfloat16 the product rounds its logits to bfloat16; pass
@@ -49,19 +53,67 @@ def chunked_logprobs(
             f"expected hidden (..., H), weight (V, H) and tokens (...), got {tuple(hidden.shape)}, "
             f"{tuple(weight_VH.shape)} and {tuple(tokens.shape)}"
         )
-    rows = max(1, chunk_bytes // (4 * weight_VH.shape[0]))
     flat_NH = hidden.reshape(-1, hidden.shape[-1])
-    logp_N, entropy_N = _Chunked.apply(flat_NH, weight_VH, bias_V, tokens.reshape(-1), temperature, rows)
+    logp_N, entropy_N = _Chunked.apply(
+        flat_NH, weight_VH, bias_V, tokens.reshape(-1), temperature, chunk_bytes
+    )
     return TokenLogprobs(logp_N.reshape(tokens.shape), entropy_N.reshape(tokens.shape))
 
 
-def _chunk_logits(hidden_CH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, temperature: float) -> Tensor:
-    """Scaled logits of one chunk in the accumulation dtype, a buffer that the caller may overwrite."""
-    logits_CV = torch.mm(hidden_CH, weight_VH.t())
-    logits_CV = logits_CV.to(torch.promote_types(logits_CV.dtype, torch.float32))
+class _Block(NamedTuple):
+    """Rows and columns of one block, and which of its rows have their token inside it, at which column."""
+
+    rows: slice
+    columns: slice
+    inside: Tensor
+    at: Tensor
+
+
+def _blocks(tokens_N: Tensor, vocabulary: int, chunk_bytes: int) -> Iterator[_Block]:
+    N = tokens_N.shape[0]
+    height = max(1, min(N, MAX_ROWS, chunk_bytes // 4))
+    width = max(1, chunk_bytes // (4 * height))
+    for top in range(0, N, height):
+        tokens = tokens_N[top : top + height]
+        for left in range(0, vocabulary, width):
+            inside = torch.nonzero((tokens >= left) & (tokens < left + width))[:, 0]
+            rows, columns = slice(top, top + height), slice(left, left + width)
+            yield _Block(rows, columns, inside, tokens[inside] - left)
+
+
+def _logits(
+    hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, temperature: float, block: _Block
+) -> Tensor:
+    """Scaled logits of one block in the accumulation dtype, a buffer that the caller may overwrite."""
+    logits = torch.mm(hidden_NH[block.rows], weight_VH[block.columns].t())
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if bias_V is not None:
-        logits_CV.add_(bias_V)
-    return logits_CV if temperature == 1.0 else logits_CV.div_(temperature)
+        logits.add_(bias_V[block.columns])
+    return logits if temperature == 1.0 else logits.div_(temperature)
+
+
+class _Running(NamedTuple):
+    """A softmax seen block by block, each (N,): maximum, sum of exp(z - maximum), and that sum weighted by it."""
+
+    top_N: Tensor
+    total_N: Tensor
+    moment_N: Tensor
+
+    def add(self, logits: Tensor, rows: slice) -> None:
+        """Take in one block of logits, which is overwritten."""
+        old = self.top_N[rows].clone()
+        top = torch.maximum(old, logits.amax(1))
+        shifted = logits.sub_(top[:, None])
+        weights = shifted.exp()
+        # Shifting the old sums to the new maximum; the first block's are empty (old = -inf).
+        drop = torch.where(old > -torch.inf, old - top, 0.0)
+        keep = drop.exp()
+        self.moment_N[rows] = keep * (self.moment_N[rows] + drop * self.total_N[rows])
+        self.total_N[rows] *= keep
+        self.top_N[rows] = top
+        self.total_N[rows] += weights.sum(1)
+        # A batched dot product: sum(p * z) without a third buffer.
+        self.moment_N[rows] += torch.bmm(weights[:, None, :], shifted[:, :, None])[:, 0, 0]
 
 
 class _Chunked(torch.autograd.Function):
@@ -73,89 +125,78 @@ class _Chunked(torch.autograd.Function):
         bias_V: Tensor | None,
         tokens_N: Tensor,
         temperature: float,
-        rows: int,
+        chunk_bytes: int,
     ) -> tuple[Tensor, Tensor]:
         dtype = torch.promote_types(hidden_NH.dtype, torch.float32)
-        N = hidden_NH.shape[0]
-        logp_N, lse_N, entropy_N = hidden_NH.new_empty((3, N), dtype=dtype)
-        for start in range(0, N, rows):
-            part = slice(start, start + rows)
-            logits_CV = _chunk_logits(hidden_NH[part], weight_VH, bias_V, temperature)
-            picked_C = logits_CV.gather(1, tokens_N[part, None])[:, 0]
-            top_C = logits_CV.amax(1)
-            logits_CV.sub_(top_C[:, None])
-            weights_CV = logits_CV.exp()
-            total_C = weights_CV.sum(1)
-            # Entropy = log total - sum(p * shifted logit); the product is a batched dot, no third buffer.
-            mean_C = torch.bmm(weights_CV[:, None, :], logits_CV[:, :, None])[:, 0, 0] / total_C
-            lse_N[part] = top_C + total_C.log()
-            logp_N[part] = picked_C - lse_N[part]
-            entropy_N[part] = total_C.log() - mean_C
+        zeros = hidden_NH.new_zeros((4, hidden_NH.shape[0]), dtype=dtype)
+        picked_N = zeros[0]
+        running = _Running(zeros[1] - torch.inf, zeros[2], zeros[3])
+        for block in _blocks(tokens_N, weight_VH.shape[0], chunk_bytes):
+            logits = _logits(hidden_NH, weight_VH, bias_V, temperature, block)
+            picked_N[block.rows][block.inside] = logits[block.inside, block.at]
+            running.add(logits, block.rows)
+        lse_N = running.top_N + running.total_N.log()
+        entropy_N = running.total_N.log() - running.moment_N / running.total_N
         ctx.save_for_backward(hidden_NH, weight_VH, bias_V, tokens_N, lse_N, entropy_N)
-        ctx.temperature, ctx.rows = temperature, rows
+        ctx.temperature, ctx.chunk_bytes = temperature, chunk_bytes
         ctx.set_materialize_grads(False)
-        return logp_N, entropy_N
+        return picked_N - lse_N, entropy_N
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        grad_logp_N, grad_entropy_N = grad_outputs
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         hidden_NH, weight_VH, bias_V, tokens_N, lse_N, entropy_N = ctx.saved_tensors
+        grad_logp_N, grad_entropy_N = (g if g is None else g / ctx.temperature for g in grad_outputs)
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        dtype = lse_N.dtype
-        grad_hidden = torch.empty_like(hidden_NH) if needs_hidden else None
-        grad_weight = torch.zeros_like(weight_VH, dtype=dtype) if needs_weight else None
-        grad_bias = torch.zeros_like(bias_V, dtype=dtype) if needs_bias else None
-        for start in range(0, hidden_NH.shape[0], ctx.rows):
-            part = slice(start, start + ctx.rows)
-            logits_CV = _chunk_logits(hidden_NH[part], weight_VH, bias_V, ctx.temperature)
-            grad_CV = _logit_gradient(
-                logits_CV.sub_(lse_N[part, None]),
-                tokens_N[part],
-                None if grad_logp_N is None else grad_logp_N[part] / ctx.temperature,
-                None if grad_entropy_N is None else grad_entropy_N[part] / ctx.temperature,
-                entropy_N[part],
+        grad_hidden = torch.zeros_like(hidden_NH, dtype=lse_N.dtype) if needs_hidden else None
+        grad_weight = torch.zeros_like(weight_VH, dtype=lse_N.dtype) if needs_weight else None
+        grad_bias = torch.zeros_like(bias_V, dtype=lse_N.dtype) if needs_bias else None
+        for block in _blocks(tokens_N, weight_VH.shape[0], ctx.chunk_bytes):
+            rows, columns = block.rows, block.columns
+            logits = _logits(hidden_NH, weight_VH, bias_V, ctx.temperature, block)
+            grad = _logit_gradient(
+                logits.sub_(lse_N[rows, None]),
+                block,
+                None if grad_logp_N is None else grad_logp_N[rows],
+                None if grad_entropy_N is None else grad_entropy_N[rows],
+                entropy_N[rows],
             )
             if grad_bias is not None:
-                grad_bias += grad_CV.sum(0)
-            grad_CV = grad_CV.to(hidden_NH.dtype)
+                grad_bias[columns] += grad.sum(0)
+            grad = grad.to(hidden_NH.dtype)
             if grad_hidden is not None:
-                torch.mm(grad_CV, weight_VH, out=grad_hidden[part])
+                _add_product(grad_hidden[rows], grad, weight_VH[columns])
             if grad_weight is not None:
-                _add_product(grad_weight, grad_CV, hidden_NH[part])
-        if grad_weight is not None:
-            grad_weight = grad_weight.to(weight_VH.dtype)
-        if grad_bias is not None:
-            # The bias is added after the product and divided with it.
-            grad_bias = grad_bias.to(bias_V.dtype)
-        return grad_hidden, grad_weight, grad_bias, None, None, None
+                _add_product(grad_weight[columns], grad.t(), hidden_NH[rows])
+        grads = ((grad_hidden, hidden_NH), (grad_weight, weight_VH), (grad_bias, bias_V))
+        return *(g if g is None else g.to(x.dtype) for g, x in grads), None, None, None
 
 
-def _add_product(total_VH: Tensor, grad_CV: Tensor, hidden_CH: Tensor) -> None:
-    if grad_CV.dtype == total_VH.dtype:
-        total_VH.addmm_(grad_CV.t(), hidden_CH)
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
     else:
-        total_VH += torch.mm(grad_CV.t(), hidden_CH)
+        total += torch.mm(left, right)
 
 
 def _logit_gradient(
-    logp_CV: Tensor,
-    tokens_C: Tensor,
+    logp: Tensor,
+    block: _Block,
     grad_logp_C: Tensor | None,
     grad_entropy_C: Tensor | None,
     entropy_C: Tensor,
 ) -> Tensor:
-    """Gradient in the logits: ``g (onehot - p) - h p (log p + H)``; overwrites ``logp_CV``."""
+    """Gradient in a block's logits: ``g (onehot - p) - h p (log p + H)``; overwrites ``logp``."""
     if grad_entropy_C is None:
         if grad_logp_C is None:
-            return logp_CV.zero_()
-        grad_CV = logp_CV.exp_().mul_(-grad_logp_C[:, None])
+            return logp.zero_()
+        grad = logp.exp_().mul_(-grad_logp_C[:, None])
     else:
-        p_CV = logp_CV.exp()
-        weight_CV = logp_CV.add_(entropy_C[:, None]).mul_(-grad_entropy_C[:, None])
+        p = logp.exp()
+        weight = logp.add_(entropy_C[:, None]).mul_(-grad_entropy_C[:, None])
         if grad_logp_C is not None:
-            weight_CV.sub_(grad_logp_C[:, None])
-        grad_CV = weight_CV.mul_(p_CV)
+            weight.sub_(grad_logp_C[:, None])
+        grad = weight.mul_(p)
     if grad_logp_C is not None:
-        grad_CV.scatter_add_(1, tokens_C[:, None], grad_logp_C[:, None])
-    return grad_CV
+        grad[block.inside, block.at] += grad_logp_C[block.inside]
+    return grad
