@@ -22,13 +22,22 @@ class WarmStart(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_steps: int = Field(600, ge=0, description="most supervised updates")
-    batch_size: int = Field(64, ge=1, description="traces an update")
-    learning_rate: float = Field(3e-3, gt=0)
-    check_every: int = Field(20, ge=1, description="updates between measurements of pass@1 and pass@G")
-    pass_at_1: tuple[float, float] = Field((0.05, 0.40), description="stop inside this window of pass@1")
-    pass_at_group: tuple[float, float] = Field((0.30, 0.90), description="and inside this one of pass@G")
-    target: float = Field(0.15, description="stop at the first measurement with pass@1 at least this")
+    max_steps: int = Field(default=600, ge=0, description="most supervised updates")
+    batch_size: int = Field(default=64, ge=1, description="traces an update")
+    learning_rate: float = Field(default=3e-3, gt=0)
+    label_smoothing: float = Field(
+        default=0.0, ge=0, lt=1, description="share of each target spread over all tokens"
+    )
+    check_every: int = Field(
+        default=20, ge=1, description="updates between measurements of pass@1 and pass@G"
+    )
+    pass_at_1: tuple[float, float] = Field(
+        default=(0.05, 0.40), description="stop inside this window of pass@1"
+    )
+    pass_at_group: tuple[float, float] = Field(
+        default=(0.30, 0.90), description="and inside this one of pass@G"
+    )
+    target: float = Field(default=0.15, description="stop at the first measurement with pass@1 at least this")
 
 
 class ModelSizes(BaseModel):
@@ -36,12 +45,12 @@ class ModelSizes(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    hidden_size: int = Field(96, ge=8)
-    layers: int = Field(3, ge=1)
-    heads: int = Field(4, ge=1)
-    intermediate_size: int = Field(224, ge=8)
-    max_positions: int = Field(512, ge=16)
-    vocab_size: int = Field(512, ge=300)
+    hidden_size: int = Field(default=96, ge=8)
+    layers: int = Field(default=3, ge=1)
+    heads: int = Field(default=4, ge=1)
+    intermediate_size: int = Field(default=224, ge=8)
+    max_positions: int = Field(default=512, ge=16)
+    vocab_size: int = Field(default=512, ge=300)
 
 
 class RunConfig(BaseModel):
@@ -49,40 +58,46 @@ class RunConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    seed: int = Field(0, ge=0)
-    model: str = Field("tiny", description="'tiny', or a folder in Hugging Face format")
-    sizes: ModelSizes = Field(default_factory=ModelSizes)
-    warm_start: WarmStart = Field(default_factory=WarmStart)
-    tasks: str = Field("proofs-v1", description="a versioned name, or a file of tasks")
+    seed: int = Field(default=0, ge=0)
+    model: str = Field(default="tiny", description="'tiny', or a folder in Hugging Face format")
+    sizes: ModelSizes = Field(default=ModelSizes())
+    warm_start: WarmStart = Field(default=WarmStart())
+    tasks: str = Field(default="proofs-v1", description="a versioned name, or a file of tasks")
     task_options: dict[str, Any] = Field(default_factory=dict)
-    evaluation_tasks: str | None = Field(None, description="a file of held-out tasks (else split off tasks)")
-    reward: str = Field("sound", description="'sound', a loophole's name, 'random', 'noise', or file.py:name")
-    truth: str | None = Field(None, description="file.py:name; the task's own truth when it has one")
-    signature: str | None = Field(None, description="how to call the reward when its names do not tell")
+    evaluation_tasks: str | None = Field(
+        default=None, description="a file of held-out tasks (else split off tasks)"
+    )
+    reward: str = Field(
+        default="sound", description="'sound', a loophole's name, 'random', 'noise', or file.py:name"
+    )
+    truth: str | None = Field(default=None, description="file.py:name; the task's own truth when it has one")
+    signature: str | None = Field(
+        default=None, description="how to call the reward when its names do not tell"
+    )
     reward_options: dict[str, Any] = Field(default_factory=dict)
-    reward_workers: int = Field(1, ge=1)
-    reward_time_limit: float = Field(10.0, gt=0, description="seconds a completion")
-    max_missing: float = Field(0.5, ge=0, le=1, description="stop when more of a step has no score")
+    reward_workers: int = Field(default=1, ge=1)
+    reward_time_limit: float = Field(default=10.0, gt=0, description="seconds a completion")
+    max_missing: float = Field(default=0.5, ge=0, le=1, description="stop when more of a step has no score")
 
     algorithm: str = "reinforce"
     match: Literal["trl", "verl", "openrlhf"] | None = None
     algorithm_options: dict[str, Any] = Field(default_factory=dict)
-    steps: int = Field(150, ge=1)
-    batch_size: int = Field(64, ge=1, description="completions a step")
-    group_size: int = Field(8, ge=1, description="completions a prompt")
-    max_new_tokens: int = Field(48, ge=1)
-    temperature: float = Field(1.0, gt=0)
-    learning_rate: float = Field(3e-4, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
-    max_grad_norm: float = Field(1.0, gt=0)
-    micro_batch_size: int = Field(256, ge=1, description="completions a forward pass")
+    steps: int = Field(default=150, ge=1)
+    batch_size: int = Field(default=64, ge=1, description="completions a step")
+    group_size: int = Field(default=8, ge=1, description="completions a prompt")
+    max_new_tokens: int = Field(default=48, ge=1)
+    temperature: float = Field(default=1.0, gt=0)
+    learning_rate: float = Field(default=3e-4, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    micro_batch_size: int = Field(default=256, ge=1, description="completions a forward pass")
 
-    eval_every: int = Field(25, ge=1, description="steps between matched checkpoints")
-    eval_prompts: int = Field(64, ge=2)
-    eval_samples: int = Field(8, ge=1)
-    keep_checkpoints: bool = Field(True, description="keep the weights of every matched checkpoint")
-    threads: int | None = Field(None, ge=1)
-    tracker: str | None = Field(None, description="a tracker of accelerate, such as tensorboard")
+    eval_every: int = Field(default=25, ge=1, description="steps between matched checkpoints")
+    eval_prompts: int = Field(default=64, ge=2)
+    eval_samples: int = Field(default=8, ge=1)
+    keep_checkpoints: bool = Field(default=True, description="keep the weights of every matched checkpoint")
+    threads: int = Field(default=1, ge=1, description="of each arm; more helps only larger models")
+    tracker: str | None = Field(default=None, description="a tracker of accelerate, such as tensorboard")
 
     @model_validator(mode="after")
     def _possible(self) -> RunConfig:

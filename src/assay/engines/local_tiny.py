@@ -85,7 +85,7 @@ def _check_room(policy: TinyPolicy, requests: Sequence[Request], settings: Sampl
 
 def _snapshot(module: TinyDecoder) -> _Weights:
     layers: list[_Layer] = []
-    for block in module.model.layers:
+    for block in module.blocks:
         attention, mlp = block.self_attn, block.mlp
         qkv = torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])
         gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])

@@ -9,7 +9,7 @@ size, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -94,7 +94,9 @@ class _FeedForward(nn.Module):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
+    """Attention and feed-forward with residuals and pre-norms."""
+
     def __init__(self, config: TinyConfig) -> None:
         super().__init__()
         self.input_layernorm = nn.RMSNorm(config.hidden_size, config.norm_epsilon)
@@ -103,6 +105,7 @@ class _Block(nn.Module):
         self.mlp = _FeedForward(config)
 
     def forward(self, x: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
+        """Map (B, T, H) to (B, T, H)."""
         x = x + self.self_attn(self.input_layernorm(x), cos_TD, sin_TD)
         return x + self.mlp(self.post_attention_layernorm(x))
 
@@ -111,7 +114,7 @@ class _Backbone(nn.Module):
     def __init__(self, config: TinyConfig) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(_Block(config) for _ in range(config.layers))
+        self.layers = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.hidden_size, config.norm_epsilon)
 
 
@@ -146,6 +149,11 @@ class TinyDecoder(nn.Module):
                 nn.init.normal_(parameter, std=scale * parameter.shape[1] ** -0.5, generator=generator)
 
     @property
+    def blocks(self) -> list[Block]:
+        """The decoder blocks, in order."""
+        return cast("list[Block]", list(self.model.layers))
+
+    @property
     def head_weight_VH(self) -> Tensor:
         """The head over the tokens that can be sampled, shape (V - 1, H); tied to the embedding.
 
@@ -158,7 +166,7 @@ class TinyDecoder(nn.Module):
         steps = ids_BT.shape[1]
         cos, sin = self.cos_TD[:steps], self.sin_TD[:steps]
         x = self.model.embed_tokens(ids_BT)
-        for block in self.model.layers:
+        for block in self.blocks:
             x = block(x, cos, sin)
         return self.model.norm(x)
 

@@ -20,12 +20,12 @@ from assay.models.tokenizer import BOS, EOS, PAD, train_tokenizer
 class TinyPolicy(Policy):
     """The tiny decoder with its byte-level tokenizer."""
 
-    module: TinyDecoder
+    module: TinyDecoder  # pyright: ignore[reportIncompatibleVariableOverride]  # a policy never changes its kind
 
     def __init__(self, module: TinyDecoder, tokenizer: Tokenizer) -> None:
         self.module = module
         self.tokenizer = tokenizer
-        self.bos_id, self.eos_id, self.pad_id = (tokenizer.token_to_id(name) for name in (BOS, EOS, PAD))
+        self.bos_id, self.eos_id, self.pad_id = (_token_id(tokenizer, name) for name in (BOS, EOS, PAD))
         self.eos_ids = frozenset({self.eos_id})
         self.max_positions = module.config.max_positions
 
@@ -94,6 +94,13 @@ class TinyPolicy(Policy):
         module = TinyDecoder(TinyConfig(**config["assay_tiny"]))
         module.load_state_dict(load_file(folder / "model.safetensors"))
         return cls(module, Tokenizer.from_file(str(folder / "tokenizer.json")))
+
+
+def _token_id(tokenizer: Tokenizer, token: str) -> int:
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise BadInput(f"the tokenizer has no {token!r}; expected one written by this package")
+    return found
 
 
 def is_tiny(folder: Path) -> bool:

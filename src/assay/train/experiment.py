@@ -22,21 +22,22 @@ from typing import Any, Protocol
 import assay
 from assay.config import RunConfig
 from assay.engines.request import SamplingSettings
-from assay.errors import BadInput, RunStopped
-from assay.models.checkpoint import load_policy, save_checkpoint
+from assay.errors import AssayError, BadInput, RunStopped
+from assay.models.checkpoint import save_checkpoint
 from assay.models.policy import Policy
 from assay.models.tiny_policy import TinyPolicy
-from assay.records.run_folder import RunFolder, write_text
+from assay.records.run_folder import write_text
 from assay.tasks.task_set import TaskSet
+from assay.train.arms import Arm, ArmListener, load_start, run_arms
 from assay.train.recipe import Recipe
-from assay.train.run import Listener, train_run
+from assay.train.run import evaluator_of
 from assay.train.setup import open_scoring, pass_rates, task_set_of
 from assay.train.warm_start import PassRates, WarmStarted, warm_start
 
 WARM_PROMPTS = 128  # prompts on which pass@1 and pass@G are measured
 
 
-class ExperimentListener(Listener, Protocol):
+class ExperimentListener(ArmListener, Protocol):
     """Who wants to know how an experiment goes."""
 
     def warming(self, updates: int, rates: PassRates, of: int) -> None:
@@ -45,25 +46,27 @@ class ExperimentListener(Listener, Protocol):
     def warmed(self, rates: PassRates, cached: bool) -> None:
         """The start policy is ready."""
 
-    def arm_started(self, arm: str, steps: int) -> None:
-        """An arm begins (or goes on)."""
 
-    def arm_ended(self, arm: str) -> None:
-        """An arm is done."""
-
-
-def run_experiment(recipe: Recipe, root: Path, listener: ExperimentListener) -> None:
-    """Run every arm that is not done; a folder that holds another experiment is refused."""
+def run_experiment(recipe: Recipe, root: Path, listener: ExperimentListener, *, jobs: int = 1) -> None:
+    """Run every arm that is not done, ``jobs`` at once; a folder that holds another experiment is refused."""
     document = describe(recipe)
     _claim(root, document)
-    write_text(root / "experiment.json", json.dumps({**document, "status": "running"}, indent=2) + "\n")
+    _write_status(root, document, "running")
     try:
-        for arm, config in recipe.arms.items():
-            _run_arm(arm, config, root, listener)
+        run_arms(
+            [_arm(name, config, root, listener) for name, config in recipe.arms.items()], listener, jobs=jobs
+        )
     except KeyboardInterrupt:
-        write_text(root / "experiment.json", json.dumps({**document, "status": "stopped"}, indent=2) + "\n")
+        _write_status(root, document, "stopped")
         raise RunStopped(f"stopped; go on with: assay run --resume {root}") from None
-    write_text(root / "experiment.json", json.dumps({**document, "status": "done"}, indent=2) + "\n")
+    except (AssayError, OSError):
+        _write_status(root, document, "stopped")
+        raise
+    _write_status(root, document, "done")
+
+
+def _write_status(root: Path, document: Mapping[str, Any], status: str) -> None:
+    write_text(root / "experiment.json", json.dumps({**document, "status": status}, indent=2) + "\n")
 
 
 def describe(recipe: Recipe) -> dict[str, Any]:
@@ -102,15 +105,15 @@ def _claim(root: Path, document: Mapping[str, Any]) -> None:
         raise BadInput(f"{root} is not empty and holds no experiment; choose another --out")
 
 
-def _run_arm(arm: str, config: RunConfig, root: Path, listener: ExperimentListener) -> None:
-    folder = RunFolder(root / arm)
-    if folder.run_json.is_file() and folder.read_run().get("status") == "done":
-        return
+def _arm(name: str, config: RunConfig, root: Path, listener: ExperimentListener) -> Arm:
+    """Make what an arm needs before it starts: the start policy, and the noise arm's measured rates."""
+    arm = Arm(name, config, root / name, root)
+    if arm.done:
+        return arm
     tasks = task_set_of(config)
-    start = start_policy(config, tasks, root, listener)
-    listener.arm_started(arm, config.steps)
-    train_run(_with_noise_rates(config, tasks, start), folder, start, tasks, listener, arm=arm)
-    listener.arm_ended(arm)
+    arm.start = start_policy(config, tasks, root, listener)
+    arm.config = _with_noise_rates(config, tasks, load_start(arm.start))
+    return arm
 
 
 def _with_noise_rates(config: RunConfig, tasks: TaskSet, start: Policy) -> RunConfig:
@@ -118,12 +121,8 @@ def _with_noise_rates(config: RunConfig, tasks: TaskSet, start: Policy) -> RunCo
     if config.reward != "noise" or config.reward_options:
         return config
     weak = config.model_copy(update={"reward": "marker"})
-    settings = SamplingSettings(config.max_new_tokens, config.temperature, config.seed)
     with ExitStack() as stack:
-        from assay.train.run import evaluator_of
-
         columns = evaluator_of(weak, tasks, open_scoring(weak, tasks, stack), start).evaluate(start)
-    del settings
     pairs = list(zip(columns["reward"], columns["truth"], strict=True))
     wrong = [reward for reward, truth in pairs if truth < 0.5]
     right = [reward for reward, truth in pairs if truth >= 0.5]
@@ -134,28 +133,21 @@ def _with_noise_rates(config: RunConfig, tasks: TaskSet, start: Policy) -> RunCo
     return config.model_copy(update={"reward_options": rates})
 
 
-def start_policy(config: RunConfig, tasks: TaskSet, root: Path, listener: ExperimentListener) -> Policy:
-    """The policy all arms start from: a folder the user gave, or the warm-started tiny model."""
+def start_policy(config: RunConfig, tasks: TaskSet, root: Path, listener: ExperimentListener) -> Path:
+    """The folder of the policy all arms start from: the user's, or the warm-started tiny model's."""
     if config.model != "tiny":
-        return _frozen(load_policy(config.model))
+        return Path(config.model)
     folder = root / "start" / warm_start_key(config, tasks)
-    if not (folder / "config.json").is_file():
-        cached = cache_folder() / folder.name
-        if (cached / "config.json").is_file():
-            _copy_whole(cached, folder)
-        else:
-            policy = _warm(config, tasks, listener)
-            save_checkpoint(folder, policy)
-            _copy_whole(folder, cached)
-            return _frozen(policy)
-    policy = _frozen(load_policy(folder))
-    listener.warmed(PassRates(float("nan"), float("nan")), True)
-    return policy
-
-
-def _frozen(policy: Policy) -> Policy:
-    policy.module.requires_grad_(False).eval()
-    return policy
+    if (folder / "config.json").is_file():
+        return folder
+    cached = cache_folder() / folder.name
+    if (cached / "config.json").is_file():
+        _copy_whole(cached, folder)
+        listener.warmed(PassRates(float("nan"), float("nan")), True)
+    else:
+        save_checkpoint(folder, _warm(config, tasks, listener))
+        _copy_whole(folder, cached)
+    return folder
 
 
 def _copy_whole(source: Path, target: Path) -> None:

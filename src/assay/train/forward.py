@@ -45,6 +45,12 @@ def token_scores(policy: Policy, rows: TokenRows, *, temperature: float = 1.0) -
     return TokenScores(_unflatten(picked_N, mask_BT), _unflatten(entropy_N, mask_BT), mask_BT)
 
 
+def supervised_loss(policy: Policy, rows: TokenRows, *, label_smoothing: float = 0.0) -> Tensor:
+    """Mean cross-entropy of completion tokens, nats; smoothing keeps a start policy exploring."""
+    logits_NV, targets_N, _ = _completion_logits(policy, rows, 1.0)
+    return F.cross_entropy(logits_NV, targets_N, label_smoothing=label_smoothing)
+
+
 def exact_token_kl(policy: Policy, reference: Policy, rows: TokenRows, temperature: float = 1.0) -> Tensor:
     """KL(policy || reference) between the next-token distributions at each completion position, (B, T), nats."""
     logits_NV, _, mask_BT = _completion_logits(policy, rows, temperature)

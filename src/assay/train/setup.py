@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from assay.algos.algorithm import Algorithm
@@ -15,12 +16,16 @@ from assay.engines.sample import sample
 from assay.errors import BadInput, nearest
 from assay.models.policy import Policy
 from assay.rewards.controls import NoisyReward, RandomReward
+from assay.rewards.load import load_function
 from assay.rewards.running import RewardRunner
-from assay.tasks.proofs import proofs_task_set
+from assay.tasks.catalogue import CATALOGUE, build_task_set
+from assay.tasks.files import file_task_set, read_tasks
 from assay.tasks.proofs.loophole import WeakProofReward
 from assay.tasks.task_set import Task, TaskSet
 from assay.train.collect import ScoreBatch
 from assay.train.warm_start import PassRates
+
+FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv")
 
 RewardSpec = Callable[..., Any] | str
 
@@ -40,20 +45,26 @@ def algorithm_of(config: RunConfig) -> Algorithm:
 
 def task_set_of(config: RunConfig) -> TaskSet:
     """The tasks a configuration names: an embedded set, or a user's file with reward and truth."""
-    if config.tasks == "proofs-v1":
-        return proofs_task_set(seed=config.seed, **config.task_options)
-    from assay.tasks.files import load_task_set
-
-    if not config.tasks.endswith((".jsonl", ".parquet", ".csv")):
+    if config.tasks in CATALOGUE:
+        return build_task_set(config.tasks, seed=config.seed, **config.task_options)
+    if Path(config.tasks).suffix not in FILE_TYPES:
         raise BadInput(
-            f"unknown tasks {config.tasks!r}{nearest(config.tasks, ['proofs-v1'])}, or give a file"
+            f"unknown tasks {config.tasks!r}{nearest(config.tasks, CATALOGUE)}, or a file ({', '.join(FILE_TYPES)})"
         )
-    return load_task_set(
+    if config.truth is None:
+        raise BadInput(
+            f"tasks={config.tasks} needs truth=file.py:name: another instrument than the reward, held out from "
+            "training; without it the gap between reward and truth cannot be measured"
+        )
+    if ".py:" not in config.reward:
+        raise BadInput(f"tasks={config.tasks} needs reward=file.py:name, got {config.reward!r}")
+    share = min(0.5, config.eval_prompts / max(len(read_tasks(config.tasks)), 1))
+    return file_task_set(
         config.tasks,
+        load_function(config.reward),
+        load_function(config.truth),
         evaluation=config.evaluation_tasks,
-        evaluation_count=config.eval_prompts,
-        reward=config.reward,
-        truth=config.truth,
+        evaluation_share=share,
         seed=config.seed,
         **config.task_options,
     )

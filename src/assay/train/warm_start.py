@@ -17,7 +17,7 @@ from assay.config import WarmStart
 from assay.engines.uniforms import keyed_integer
 from assay.errors import ContractBroken
 from assay.models.policy import Policy
-from assay.train.forward import TokenRows, token_scores
+from assay.train.forward import TokenRows, supervised_loss
 
 
 class PassRates(NamedTuple):
@@ -54,10 +54,12 @@ def warm_start(
         [policy.encode_completion(completion) for _, completion in traces],
     )
     optimiser = torch.optim.AdamW(policy.module.parameters(), lr=settings.learning_rate, weight_decay=0.01)
-    rates, loss = PassRates(0.0, 0.0), float("nan")
+    rates, loss, update = PassRates(0.0, 0.0), float("nan"), 0
     for update in range(1, settings.max_steps + 1):
         _decay(optimiser, settings.learning_rate, update / settings.max_steps)
-        loss = _supervised_update(policy, rows.select(_pick(seed, update, len(traces), settings)), optimiser)
+        loss = _supervised_update(
+            policy, rows.select(_pick(seed, update, len(traces), settings)), optimiser, settings
+        )
         if update % settings.check_every == 0:
             rates = measure()
             progress(update, rates, loss)
@@ -86,9 +88,10 @@ def _decay(optimiser: torch.optim.Optimizer, rate: float, done: float) -> None:
         group["lr"] = rate * min(1.0, done * 20 + 0.05) * (1 - 0.9 * done)
 
 
-def _supervised_update(policy: Policy, rows: TokenRows, optimiser: torch.optim.Optimizer) -> float:
-    scores = token_scores(policy, rows)
-    loss = -scores.logp_BT[scores.mask_BT].mean()
+def _supervised_update(
+    policy: Policy, rows: TokenRows, optimiser: torch.optim.Optimizer, settings: WarmStart
+) -> float:
+    loss = supervised_loss(policy, rows, label_smoothing=settings.label_smoothing)
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(policy.module.parameters(), 1.0)
