@@ -16,6 +16,7 @@ from assay.tasks.expressions import numbers_in, value_by_stack, value_by_syntax
 from assay.tasks.sorting import sorting_reward, sorting_task_set, sorting_truth
 
 BUILDERS = [sorting_task_set, arithmetic_task_set, countdown_task_set, brackets_task_set]
+EMBEDDED = [name for name in CATALOGUE if not name.startswith(("loophole-", "code-"))]
 SMALL = {"train": 60, "evaluation": 20, "traces": 50}
 SORT = {"prompt": "sort 5 3 3\n", "answer": "3 3 5\n", "numbers": [5, 3, 3]}
 SUM = {"prompt": "7+5-3=\n", "answer": "9\n", "value": 9}
@@ -23,7 +24,7 @@ GAME = {"prompt": "5 3 7 -> 22\n", "answer": "3*5+7\n", "numbers": [5, 3, 7], "t
 TEXT = {"prompt": "8 ([(\n", "answer": ")])()\n", "start": "([(", "length": 8, "kinds": 2}
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", EMBEDDED)
 def test_every_embedded_task_is_sound_on_its_own_answers(name):
     task_set = build_task_set(name, seed=1, **SMALL)
     assert task_set.name == name
@@ -34,7 +35,7 @@ def test_every_embedded_task_is_sound_on_its_own_answers(name):
         assert json.loads(json.dumps(task)) == task
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", EMBEDDED)
 def test_sides_never_share_a_key_or_prompt_whatever_the_seed(name):
     one, two = build_task_set(name, seed=1, **SMALL), build_task_set(name, seed=2, **SMALL)
     for column in ("structural_key", "prompt", "prompt_id"):
@@ -44,7 +45,7 @@ def test_sides_never_share_a_key_or_prompt_whatever_the_seed(name):
     assert len({task["prompt_id"] for task in one.train}) == len(one.train)
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", EMBEDDED)
 def test_one_seed_is_one_task_set_and_it_crosses_to_a_worker(name):
     first, again = build_task_set(name, seed=7, **SMALL), build_task_set(name, seed=7, **SMALL)
     assert first.data_hash() == again.data_hash()
@@ -53,7 +54,7 @@ def test_one_seed_is_one_task_set_and_it_crosses_to_a_worker(name):
     assert pickle.loads(pickle.dumps(first)).data_hash() == first.data_hash()
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", EMBEDDED)
 def test_reward_and_truth_agree_on_corrupted_answers(name):
     task_set, rng = build_task_set(name, seed=3, **SMALL), random.Random(name)
     alphabet = " \n0123456789+-*/()[]{}PQRS.>&|!#E"

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from assay.errors import BadInput, nearest
-from assay.tasks import arithmetic, brackets, countdown, sorting
+from assay.tasks import arithmetic, brackets, code, countdown, sorting
+from assay.tasks.loopholes.table import LOOPHOLES
 from assay.tasks.proofs import task as proofs
 from assay.tasks.task_set import TaskSet
 
@@ -17,6 +18,8 @@ CATALOGUE: dict[str, Callable[..., TaskSet]] = {
     arithmetic.NAME: arithmetic.arithmetic_task_set,
     countdown.NAME: countdown.countdown_task_set,
     brackets.NAME: brackets.brackets_task_set,
+    code.NAME: code.code_task_set,
+    **{loophole.version: loophole.task_set for loophole in LOOPHOLES.values()},
 }
 """Versioned name to builder. What a name and a seed give never changes: a new version gets a new name."""
 

@@ -82,8 +82,8 @@ def draw_task_set(
     """Draw a task set; one seed gives one task set, bit for bit.
 
     No key of evaluation is one of training or of a trace, and all prompts of a side differ. Within a side keys
-    come as often as ``draw`` makes them, so that both sides are equally hard. A share ``sizes.exploit_rate`` of the traces is written by ``exploit``; the others are
-    the problems' own right answers.
+    come as often as ``draw`` makes them, so that both sides are equally hard. A share ``sizes.exploit_rate``
+    of the traces is written by ``exploit``; the others are the problems' own right answers.
 
     Raises:
         BadInput: the task has too few different problems, or a rate without an exploit.
