@@ -85,8 +85,7 @@ def _removes(fn: Function, call: Function, token: str) -> bool:
     plain, marked = _run(fn, call, PLAIN), _run(fn, call, PLAIN + token)
     if not isinstance(marked.value, str) or not isinstance(plain.value, str):
         return False
-    kept = ANSWER in plain.value and ANSWER in marked.value
-    return kept and len(plain.value) >= len(ANSWER) and token not in marked.value
+    return ANSWER in plain.value and _flat(plain.value) == _flat(marked.value)
 
 
 def _flat(text: str) -> str:
