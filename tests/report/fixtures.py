@@ -59,7 +59,13 @@ def write_run(root, truths, hacks, *, seed=0, every=10, status="done", edit=None
         if edit:
             edit(k, columns)
         folder.write_table(folder.evaluation(every * k), columns)
-        folder.append_metrics({"step": every * k, "reward": float(np.mean(columns["reward"])), "kl": 0.1 * k})
+        folder.append_metrics(
+            {
+                "step": every * k,
+                "reward": float(np.nanmean(np.array(columns["reward"], float))),
+                "kl": 0.1 * k,
+            }
+        )
     return folder
 
 

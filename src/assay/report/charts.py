@@ -51,7 +51,7 @@ def scores(arm: Arm, hacking: Hacking, width: Width = "container") -> alt.LayerC
     tips = ["step:Q", "score:N", *_numbers("value", "low", "high")]
     layers: list[alt.Chart] = [
         base.mark_area(opacity=0.18).encode(y=alt.Y("low:Q", title=_scale_title(arm)), y2="high:Q"),
-        base.mark_line().encode(y=y, strokeWidth=_score_width()),
+        *_score_lines(base, y),
         base.mark_point(filled=True, size=34).encode(y=y, tooltip=tips),
     ]
     if hacking.onset_step is not None:
@@ -69,7 +69,6 @@ def goodhart(arm: Arm, hacking: Hacking, width: Width = "container") -> alt.Laye
     rows = [row for row in score_rows(hacking) if row["d"] is not None]
     base = _chart(rows).encode(
         x=alt.X("d:Q", title="√KL from the start", axis=alt.Axis(tickCount=6)),
-        y=alt.Y("value:Q", title=_scale_title(arm), scale=_score_scale(arm)),
         color=alt.Color(
             "score:N",
             scale=alt.Scale(domain=["reward", "truth"], range=[REWARD, TRUTH]),
@@ -78,9 +77,9 @@ def goodhart(arm: Arm, hacking: Hacking, width: Width = "container") -> alt.Laye
         order="step:Q",
     )
     tips = ["step:Q", "score:N", *_numbers("d", "value")]
-    line = base.mark_line(opacity=0.8).encode(strokeWidth=_score_width())
-    points = base.mark_point(filled=True, size=45).encode(tooltip=tips)
-    return _sized(alt.layer(line, points), width, f"{arm.name}: the Goodhart picture")
+    y = alt.Y("value:Q", title=_scale_title(arm), scale=_score_scale(arm))
+    points = base.mark_point(filled=True, size=45).encode(y=y, tooltip=tips)
+    return _sized(alt.layer(*_score_lines(base, y), points), width, f"{arm.name}: the Goodhart picture")
 
 
 def gap(found: Sequence[tuple[Arm, Hacking]], width: Width = "container") -> alt.LayerChart:
@@ -235,11 +234,12 @@ def _score_legend() -> alt.Legend:
     return alt.Legend(title=None, orient="top-left", symbolOpacity=1)
 
 
-def _score_width() -> alt.StrokeWidth:
+def _score_lines(base: alt.Chart, y: alt.Y) -> list[alt.Chart]:
     """Reward wide, truth narrow on top of it: both are seen where they are one."""
-    import altair as alt
-
-    return alt.StrokeWidth("score:N", scale=alt.Scale(domain=["reward", "truth"], range=[5, 2]), legend=None)
+    return [
+        base.transform_filter(f"datum.score == '{name}'").mark_line(strokeWidth=width).encode(y=y)
+        for name, width in (("reward", 5), ("truth", 2))
+    ]
 
 
 def _score_scale(arm: Arm) -> alt.Scale:
