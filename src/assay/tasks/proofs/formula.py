@@ -66,7 +66,9 @@ class Formula:
     def __post_init__(self) -> None:
         if len(self.parts) != _ARITY.get(self.kind, 2):
             raise BadInput(f"{self.kind} takes {_ARITY.get(self.kind, 2)} parts, got {len(self.parts)}")
-        depth = 1 + max((part.depth for part in self.parts), default=0)
+        depth = 1
+        for part in self.parts:
+            depth = max(depth, part.depth + 1)
         if depth > MAX_DEPTH:
             raise BadInput(f"expected a formula at most {MAX_DEPTH} levels deep; split it into smaller lines")
         object.__setattr__(self, "depth", depth)
