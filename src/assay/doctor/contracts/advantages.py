@@ -236,7 +236,8 @@ def explain_scale(alpha: Array, loud: Array) -> tuple[str | None, str, bool, dic
             False,
             {},
         )
-    epsilon = float(np.nanmean((growth - 1) * spread))
+    # growth = LOUD (std + epsilon) / (LOUD std + epsilon), solved for epsilon
+    epsilon = float(np.nanmean(LOUD * spread * (growth - 1) / (LOUD - growth)))
     shrink = float(np.nanmax(1 - 1 / growth))
     measured = {"epsilon_measured": epsilon, "smallest_binary_std": float(spread.min()), "shrinks_by": shrink}
     if shrink > EPSILON_WARN:

@@ -27,6 +27,7 @@ from assay.records.finding import Finding
 
 Ids = npt.NDArray[np.int64]
 Call = Callable[[Array, Ids], Outcome]
+FEWEST = 4  # kept tokens that must match before a truncation is named
 FULL, HALF = 1e-4, 0.03  # nats: float32 kernels, and 16-bit ones at |log-prob| around 4
 
 
@@ -55,12 +56,14 @@ def observe_logprobs(
     call = _choose_call(fn, adapt, logits, ids)
     first = _judge(call, logits, ids, "deterministic logits")
     pairs = [first, *_judge_sums(call, logits, ids, first)]
+    if first.broken is None:
+        pairs.append(_judge_alone(call, logits, ids))
+        if pairs[-1].broken:
+            return pairs  # values that change with the batch prove nothing more
     sharp, sharp_ids = one_hot_logits()
     pairs.append(_judge(call, sharp, sharp_ids, "near one-hot logits", first))
     pairs.append(_judge(call, sharp * 40 + 3, sharp_ids, "logits of a thousand", first))
     pairs.append(_judge(call, logits - 50.0, ids, "logits far below 0", first))
-    if first.broken is None:
-        pairs.append(_judge_alone(call, logits, ids))
     return pairs
 
 
@@ -273,7 +276,7 @@ def _truncated(logits: Array, ids: Ids) -> Iterator[Candidate]:
         inside = gather(keep.astype(np.float64), ids) > 0
         mass = np.log(np.where(keep, np.exp(full), 0).sum(axis=-1))
         values = gather(full, ids) - mass
-        if 2 * inside.sum() >= inside.size and float(np.abs(mass[inside]).max()) > 0.01:
+        if inside.sum() >= FEWEST and float(np.abs(mass[inside]).max()) > 0.01:
             why = f"the values are normalised over the kept tokens only (they match {name})"
             yield "logprob.truncated_support", why, values, inside  # type: ignore[misc]
 
