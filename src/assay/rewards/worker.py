@@ -33,7 +33,7 @@ PROGRESS = struct.Struct("<dq")
 IDLE, WHOLE_CALL = -2, -1
 _HEADER = struct.Struct("<Q")
 _FLUSH_SECONDS = 0.02
-_ASYNC_GRACE_SECONDS = 1.0
+_ASYNC_GRACE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ Sources: ``linux/landlock.h``, ``linux/seccomp.h``, ``linux/filter.h`` and the k
 from __future__ import annotations
 
 import errno
-import os
+import posix
 
 from assay.rewards.code import kernel
 
@@ -130,19 +130,19 @@ def restrict_files(readable: Sequence[str], writable: Sequence[str], devices: Se
         for path in paths:
             _allow(rules, path, rights & known)
     kernel.syscall("landlock_restrict_self", rules, 0)
-    os.close(rules)
+    posix.close(rules)
 
 
 def _allow(rules: int, path: str, rights: int) -> None:
     try:
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        fd = posix.open(path, posix.O_PATH | posix.O_CLOEXEC)
     except FileNotFoundError:
         return
-    is_directory = os.stat(fd).st_mode & 0o170000 == 0o040000
+    is_directory = posix.stat(fd).st_mode & 0o170000 == 0o040000
     if not is_directory:
         rights &= ON_FILES
     kernel.syscall("landlock_add_rule", rules, 1, rights.to_bytes(8, "little") + fd.to_bytes(4, "little"), 0)
-    os.close(fd)
+    posix.close(fd)
 
 
 def filter_program(machine: str = kernel.MACHINE) -> bytes:

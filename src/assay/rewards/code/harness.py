@@ -7,53 +7,31 @@ the right value; the parent alone knows which value that is, and compares plain 
 
 from __future__ import annotations
 
-import os
+import gc
+import posix
 import sys
 
-from assay.rewards.code import plain
+from assay.rewards.code import frames, plain
 
 TYPE_CHECKING = False  # as in typing, whose import would double the start-up time of every program
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-HEADER = 4
 MESSAGE_LENGTH = 300
-
-
-def write_frame(fd: int, payload: bytes, write: Callable[[int, bytes], int] = os.write) -> None:
-    """Send a length (4 bytes, big-endian) and the payload."""
-    view = len(payload).to_bytes(HEADER, "big") + payload
-    while view:
-        view = view[write(fd, view) :]
-
-
-def read_frame(fd: int, read: Callable[[int, int], bytes] = os.read) -> bytes | None:
-    """Receive one payload; None when the other side has closed."""
-    size = _read_exactly(fd, HEADER, read)
-    return None if size is None else _read_exactly(fd, int.from_bytes(size, "big"), read)
-
-
-def _read_exactly(fd: int, count: int, read: Callable[[int, int], bytes]) -> bytes | None:
-    parts: list[bytes] = []
-    while count:
-        part = read(fd, min(count, 1 << 16))
-        if not part:
-            return None
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
 
 
 def serve(control: int) -> None:
     """Say ready, receive the program, and run it as the load message asks."""
-    write_frame(control, plain.encode(["ready"]))
-    payload = read_frame(control)
+    frames.write_frame(control, plain.encode(["ready"]))
+    payload = frames.read_frame(control)
     if payload is None:
-        os._exit(0)
+        frames.leave(0)
     load = plain.decode(payload, hashed=True)
+    gc.freeze()  # what is alive now need not be looked through again
+    gc.enable()
     if load["form"] == "program":
-        os.close(control)
+        posix.close(control)
         _run_program(load["code"])
     else:
         _serve_calls(control, load)
@@ -74,11 +52,11 @@ def _fresh_module(name: str) -> Any:
 
 def _serve_calls(control: int, load: dict[str, Any]) -> None:
     # bound now: the code may replace the originals afterwards
-    encode, decode, read, write, leave = plain.encode, plain.decode, os.read, os.write, os._exit
+    encode, decode, read, write, leave = plain.encode, plain.decode, posix.read, posix.write, frames.leave
     token, dumped = load["token"], _describe
 
     def send(*record: Any) -> None:
-        write_frame(control, encode([token, *record]), write)
+        frames.write_frame(control, encode([token, *record]), write)
 
     try:
         module = _fresh_module("solution")
@@ -89,7 +67,7 @@ def _serve_calls(control: int, load: dict[str, Any]) -> None:
         leave(0)
         return
     send("load", "ready", None)
-    while (payload := read_frame(control, read)) is not None:
+    while (payload := frames.read_frame(control, read)) is not None:
         call = decode(payload, hashed=True)
         send(call["id"], *_call(function, call, encode))
     leave(0)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from assay.errors import BadInput
+from assay.rewards.code.limits import BOX
 
 Level = Literal["namespaces+user", "namespaces", "user", "none"]
 LEVELS: tuple[Level, ...] = ("namespaces+user", "namespaces", "user", "none")
@@ -64,7 +65,8 @@ def bare_interpreter(module: str) -> list[str]:
     The parent packages are declared without running their ``__init__``: nothing but the module is loaded.
     """
     code = (
-        "import sys\n"
+        "import gc, sys\n"
+        "gc.disable()\n"  # a collection would cost more than all of this start; the harness turns it on again
         "def declare(name, path):\n"
         "    package = sys.modules[name] = type(sys)(name)\n"
         "    package.__path__ = [path]\n"
@@ -190,7 +192,7 @@ def _open_room(with_users: bool) -> Mapping[str, int] | str:
     ours, theirs = socket.socketpair()
     new_root = tempfile.mkdtemp(prefix="assay-room-")
     try:
-        arguments = [str(theirs.fileno()), new_root, "1" if with_users else "0"]
+        arguments = [str(theirs.fileno()), new_root, BOX, "1" if with_users else "0"]
         done = subprocess.run(
             [*bare_interpreter("room"), *arguments],
             pass_fds=(theirs.fileno(),),

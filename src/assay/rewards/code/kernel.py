@@ -1,6 +1,7 @@
 """The kernel calls that confine a process: each one either works or raises ``OSError``.
 
-Runs inside a bare interpreter (``python -I -S``), so it imports nothing beyond C modules. On a
+Runs inside a bare interpreter (``python -I -S``), so it imports nothing beyond C
+modules (``posix``, not ``os``, which a bare interpreter has not loaded yet). On a
 system other than Linux every call raises ``OSError`` (ENOSYS); the caller reports what is then not covered.
 Numbers: the Linux headers ``sched.h``, ``mount.h``, ``prctl.h`` and ``unistd.h``.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import _ctypes
 import errno
-import os
+import posix
 import sys
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
@@ -17,8 +18,7 @@ CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWCGROUP = 0x10000000, 0x20000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND = 0x1, 0x2, 0x4, 0x20, 0x1000
 MS_REC, MS_PRIVATE, MNT_DETACH = 0x4000, 0x40000, 0x2
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
-MACHINE = os.uname().machine if hasattr(os, "uname") else ""
-BOX = "/box"  # the temporary folder inside the room
+MACHINE = posix.uname().machine
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 NAMESPACES = {
     "user": CLONE_NEWUSER,
@@ -65,7 +65,7 @@ def _invoke(symbol: str, what: str, arguments: tuple[int | bytes | None, ...]) -
     result: int = _Function((symbol, _ThisProcess))(*passed)  # pyright: ignore
     if result in (-1, 0xFFFFFFFF):
         code = _ctypes.get_errno()
-        raise OSError(code, f"{what}: {os.strerror(code)}")
+        raise OSError(code, f"{what}: {posix.strerror(code)}")
     return result
 
 
@@ -91,6 +91,10 @@ def pointer_to(data: bytes) -> bytes:
     return bytes(_Bytes(data))  # pyright: ignore
 
 
+def _path(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
 def unshare(flags: int) -> None:
     """Leave the shared namespaces named by ``flags`` (a new process namespace starts with the next child)."""
     _libc("unshare", flags)
@@ -108,25 +112,25 @@ def prctl(option: int, value: int) -> None:
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
     """``mount(2)``; None is passed as a null pointer."""
-    texts = [None if text is None else os.fsencode(text) for text in (source, target, kind, options)]
+    texts = [None if text is None else _path(text) for text in (source, target, kind, options)]
     _libc("mount", texts[0], texts[1], texts[2], flags, texts[3])
 
 
 def umount_detached(target: str) -> None:
     """Take a mount out of the tree now; it goes when nothing uses it."""
-    _libc("umount2", os.fsencode(target), MNT_DETACH)
+    _libc("umount2", _path(target), MNT_DETACH)
 
 
 def pivot_root(new: str, old: str) -> None:
     """Make ``new`` the root of this mount namespace."""
-    syscall("pivot_root", os.fsencode(new), os.fsencode(old))
+    syscall("pivot_root", _path(new), _path(old))
 
 
 def make_tree_read_only(path: str) -> None:
     """Mark every mount at and below ``path`` read-only and without set-user-id (Linux 5.12 and later)."""
     at_fdcwd, at_recursive, size = -100, 0x8000, 32
     attributes = words(MS_RDONLY | MS_NOSUID, 0, 0, 0)
-    syscall("mount_setattr", at_fdcwd, os.fsencode(path), at_recursive, attributes, size)
+    syscall("mount_setattr", at_fdcwd, _path(path), at_recursive, attributes, size)
 
 
 def drop_capabilities() -> None:
@@ -142,11 +146,11 @@ def map_user(own: int, uid: int, outer_uid: int, gid: int, outer_gid: int) -> No
         ("uid_map", f"{uid} {outer_uid} 1"),
         ("gid_map", f"{gid} {outer_gid} 1"),
     ):
-        fd = os.open(name, os.O_WRONLY, dir_fd=own)
+        fd = posix.open(name, posix.O_WRONLY, dir_fd=own)
         try:
-            os.write(fd, text.encode())
+            posix.write(fd, text.encode())
         finally:
-            os.close(fd)
+            posix.close(fd)
 
 
 def words(*values: int) -> bytes:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 
 from assay.errors import BadInput
 
+BOX = "/box"  # the temporary folder, as a program sees it where it has a file system of its own
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

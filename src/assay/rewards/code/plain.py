@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_DEPTH = 100
+HEADER = 4  # bytes of a frame's length
 _SEQUENCES: dict[type, bytes] = {list: b"l", tuple: b"t", set: b"e", frozenset: b"z"}
 
 

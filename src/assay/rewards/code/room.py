@@ -14,7 +14,7 @@ import sys
 import sysconfig
 
 from assay.rewards.code import kernel
-from assay.rewards.code.kernel import BOX, DEVICES, NAMESPACES
+from assay.rewards.code.kernel import DEVICES, NAMESPACES
 
 LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/nix/store", "/gnu/store")
 SMALL_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo")
@@ -46,11 +46,12 @@ def readable_paths() -> list[str]:
     return [path for path in inside if path not in hidden] + shared + [executable]
 
 
-def build(new_root: str, with_users: bool) -> list[int]:
+def build(new_root: str, box: str, with_users: bool) -> list[int]:
     """Enter new namespaces, make the room on ``new_root`` and return the descriptors in ``NAMESPACES`` order.
 
     Args:
         new_root: an empty folder; it stays empty outside.
+        box: where each program will get its temporary folder.
         with_users: also a user namespace (needed without root).
 
     Raises:
@@ -65,7 +66,7 @@ def build(new_root: str, with_users: bool) -> list[int]:
     descriptors = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in names]
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("tmpfs", new_root, "tmpfs", kernel.MS_NOSUID, "mode=755,size=1m")
-    _furnish(new_root)
+    _furnish(new_root, box)
     os.chdir(new_root)
     kernel.pivot_root(".", ".")
     kernel.umount_detached(".")
@@ -74,7 +75,7 @@ def build(new_root: str, with_users: bool) -> list[int]:
     return descriptors
 
 
-def _furnish(root: str) -> None:
+def _furnish(root: str, box: str) -> None:
     done: list[str] = []
     wanted = [*LIBRARIES, *interpreter_paths(), *SMALL_FILES, *DEVICES]
     for path in wanted:
@@ -84,9 +85,9 @@ def _furnish(root: str) -> None:
     for path in third_party_paths():
         if os.path.isdir(root + path):
             kernel.mount("tmpfs", root + path, "tmpfs", kernel.MS_NOSUID, "mode=755,size=4k")
-    os.makedirs(root + BOX, exist_ok=True)
+    os.makedirs(root + box, exist_ok=True)
     if not os.path.lexists(root + "/tmp"):
-        os.symlink(BOX, root + "/tmp")
+        os.symlink(box, root + "/tmp")
 
 
 def _bring(path: str, target: str) -> None:
@@ -104,10 +105,10 @@ def _bring(path: str, target: str) -> None:
 
 
 def main() -> None:
-    """Entry of the building process; arguments: a socket, a folder, and whether to use a user namespace."""
+    """Entry of the building process; arguments: a socket, two folders, and whether to use a user namespace."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     try:
-        descriptors = build(sys.argv[2], sys.argv[3] == "1")
+        descriptors = build(sys.argv[2], sys.argv[3], sys.argv[4] == "1")
     except OSError as error:
         channel.sendall(b"no " + str(error).encode())
         return

@@ -37,11 +37,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any
 
-from assay.rewards.code import harness, plain
+from assay.rewards.code import plain
 from assay.rewards.code.folder import remove_folder
 from assay.rewards.code.isolation import Isolation, bare_interpreter, current_isolation
-from assay.rewards.code.kernel import BOX
-from assay.rewards.code.limits import Limits
+from assay.rewards.code.limits import BOX, Limits
 
 STARTUP_S = 30.0
 GOODBYE_S = 15.0
@@ -207,7 +206,7 @@ class Session:
     def tell(self, message: object) -> None:
         """Send plain data; nothing happens when the program is gone."""
         payload = plain.encode(message)
-        left = memoryview(len(payload).to_bytes(harness.HEADER, "big") + payload)
+        left = memoryview(len(payload).to_bytes(plain.HEADER, "big") + payload)
         while left and not self._over():
             try:
                 left = left[self._control.send(left) :]
@@ -228,13 +227,13 @@ class Session:
     def _receive(self) -> bytes | None:
         """The next complete frame, or None. Frames that came before a limit was broken still count."""
         while True:
-            size = int.from_bytes(self._pending[: harness.HEADER], "big")
+            size = int.from_bytes(self._pending[: plain.HEADER], "big")
             if size > self._most_bytes():
                 self.breach = self.breach or "output"
                 return None
-            if len(self._pending) >= harness.HEADER + size:
-                frame = bytes(self._pending[harness.HEADER : harness.HEADER + size])
-                del self._pending[: harness.HEADER + size]
+            if len(self._pending) >= plain.HEADER + size:
+                frame = bytes(self._pending[plain.HEADER : plain.HEADER + size])
+                del self._pending[: plain.HEADER + size]
                 return frame
             if self._over() or self._control_ended:
                 return None

@@ -11,13 +11,11 @@ Nothing secret is in either process: they never see an expected value.
 from __future__ import annotations
 
 import errno
-import os
-import resource
-import select
+import posix
 import sys
 import time
 
-from assay.rewards.code import filters, harness, kernel, plain
+from assay.rewards.code import frames, kernel, plain
 
 TYPE_CHECKING = False  # as in typing, whose import would double the start-up time of every program
 if TYPE_CHECKING:
@@ -28,8 +26,8 @@ SIGKILL = 9
 TICK_S = 0.02
 REAP_S = 10.0
 MOST_ENTRIES = 4096
-PAGE = resource.getpagesize()
-CLOCK = os.sysconf("SC_CLK_TCK")
+PAGE = posix.sysconf("SC_PAGE_SIZE")
+CLOCK = posix.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -38,15 +36,15 @@ def main() -> None:
     control, lifeline = config["control"], config["lifeline"]
     try:
         uid = _prepare(config)
-        child = os.fork()
+        child = posix.fork()
     except OSError as error:
-        harness.write_frame(control, plain.encode(["failed", str(error)]))
+        frames.write_frame(control, plain.encode(["failed", str(error)]))
         return
     if child == 0:
-        os.close(lifeline)
+        posix.close(lifeline)
         _run_child(config, uid)
         return
-    os.close(control)
+    posix.close(control)
     _supervise(child, uid, config)
 
 
@@ -60,27 +58,32 @@ def _prepare(config: dict[str, Any]) -> int | None:
     if spaces:
         kernel.unshare(kernel.CLONE_NEWPID)
     # a user that nobody else is: no other process of this machine has this process's number now
-    return config["first_uid"] + os.getpid() if config["first_uid"] else None
+    return config["first_uid"] + posix.getpid() if config["first_uid"] else None
 
 
 def _run_child(config: dict[str, Any], uid: int | None) -> None:
+    # imported after the fork: the supervisor does not need it, and the two processes start side by side
+    from assay.rewards.code import harness
+
     control = config["control"]
     try:
-        os.setsid()
+        posix.setsid()
         _confine(config, uid)
     except OSError as error:
-        harness.write_frame(control, plain.encode(["failed", str(error)]))
-        os._exit(1)
+        frames.write_frame(control, plain.encode(["failed", str(error)]))
+        frames.leave(1)
     harness.serve(control)
 
 
 def _confine(config: dict[str, Any], uid: int | None) -> None:
+    from assay.rewards.code import filters
+
     spaces, box = config["namespaces"], config["box"]
-    own = os.open("/proc/self", os.O_PATH) if spaces else -1
+    own = posix.open("/proc/self", posix.O_PATH) if spaces else -1
     for name, fd in spaces.items():
         if name != "user":
             kernel.setns(fd, kernel.NAMESPACES[name])
-        os.close(fd)
+        posix.close(fd)
     owner = 0 if uid is None else uid
     if spaces:
         kernel.unshare(kernel.CLONE_NEWNS)
@@ -88,19 +91,19 @@ def _confine(config: dict[str, Any], uid: int | None) -> None:
         options = f"{size},mode=700,uid={owner},gid={owner}"
         kernel.mount("tmpfs", box, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
     elif uid is not None:
-        os.chown(box, uid, uid)
-    os.chdir(box)
+        posix.chown(box, uid, uid)
+    posix.chdir(box)
     _limit(config["limits"])
     if uid is not None:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
+        posix.setgroups([])
+        posix.setresgid(uid, uid, uid)
+        posix.setresuid(uid, uid, uid)
     elif "user" in spaces:
         # a user namespace for each program: process limits are counted within it
         kernel.unshare(kernel.CLONE_NEWUSER)
         kernel.map_user(own, 1000, 0, 1000, 0)
     if own >= 0:
-        os.close(own)
+        posix.close(own)
     if sys.platform == "linux":
         kernel.drop_capabilities()
         kernel.prctl(kernel.PR_SET_PDEATHSIG, SIGKILL)
@@ -113,6 +116,8 @@ def _confine(config: dict[str, Any], uid: int | None) -> None:
 
 
 def _limit(limits: dict[str, int]) -> None:
+    import resource
+
     for name, value in limits.items():
         kind = getattr(resource, name, None)
         if kind is not None:
@@ -123,24 +128,26 @@ def _limit(limits: dict[str, int]) -> None:
 
 def _supervise(child: int, uid: int | None, config: dict[str, Any]) -> None:
     lifeline = config["lifeline"]
-    null = os.open(os.devnull, os.O_RDWR)
+    null = posix.open("/dev/null", posix.O_RDWR)
     for fd in (0, 1, 2):
-        os.dup2(null, fd)  # the pipes of the program must end with the program
+        posix.dup2(null, fd)  # the pipes of the program must end with the program
     breach = _watch(child, lifeline, config)
     kill = _killer(child, uid, bool(config["namespaces"]))
     status, cpu, left = _reap(child, kill)
     report = plain.encode([status, breach, cpu, left])
     try:
-        os.write(lifeline, report)
+        posix.write(lifeline, report)
     finally:
-        os._exit(0)  # also when the parent is gone: everything is dead all the same
+        frames.leave(0)  # also when the parent is gone: everything is dead all the same
 
 
 def _watch(child: int, lifeline: int, config: dict[str, Any]) -> str | None:
     """Wait for the child's end, the parent's word or a breach; returns the breach."""
+    import select
+
     poll = select.poll()
     poll.register(lifeline, select.POLLIN)
-    handle = os.pidfd_open(child) if hasattr(os, "pidfd_open") else -1
+    handle = posix.pidfd_open(child) if hasattr(posix, "pidfd_open") else -1
     if handle >= 0:
         poll.register(handle, select.POLLIN)
     last = time.monotonic() + config["deadline"]
@@ -148,7 +155,7 @@ def _watch(child: int, lifeline: int, config: dict[str, Any]) -> str | None:
         breach = _over(child, config)
         if breach or time.monotonic() > last:
             return breach or "timeout"
-        if handle < 0 and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        if handle < 0 and posix.waitid(posix.P_PID, child, posix.WEXITED | posix.WNOHANG | posix.WNOWAIT):
             return None
     return None
 
@@ -187,7 +194,7 @@ def descendants(pid: int) -> list[int]:
         above = waiting.pop()
         below: list[int] = []
         try:
-            for thread in os.listdir(f"/proc/{above}/task"):
+            for thread in posix.listdir(f"/proc/{above}/task"):
                 with open(f"/proc/{above}/task/{thread}/children", "rb") as file:
                     below += [int(number) for number in file.read().split()]
         except OSError:
@@ -202,7 +209,7 @@ def _disk(box: str) -> float:
     total, count, waiting = 0.0, 0, [box]
     while waiting:
         try:
-            with os.scandir(waiting.pop()) as entries:
+            with posix.scandir(waiting.pop()) as entries:
                 for entry in entries:
                     count += 1
                     total += entry.stat(follow_symlinks=False).st_blocks * 512
@@ -221,26 +228,26 @@ def _killer(child: int, uid: int | None, has_namespace: bool) -> Callable[[], No
     """How to kill everything: process 1 takes its namespace along; a user of its own; or the tree."""
 
     def kill_tree() -> None:
-        for pid in descendants(os.getpid()):
+        for pid in descendants(posix.getpid()):
             try:
-                os.kill(pid, SIGKILL)
+                posix.kill(pid, SIGKILL)
             except (ProcessLookupError, PermissionError):
                 continue
 
     def kill_user() -> None:
         kill_tree()
-        pid = os.fork()
+        pid = posix.fork()
         if pid == 0:
-            os.setresuid(uid or 0, uid or 0, uid or 0)
+            posix.setresuid(uid or 0, uid or 0, uid or 0)
             try:
-                os.kill(-1, SIGKILL)
+                posix.kill(-1, SIGKILL)
             finally:
-                os._exit(0)
-        os.waitpid(pid, 0)
+                frames.leave(0)
+        posix.waitpid(pid, 0)
 
     def kill_first() -> None:
         # not reaped yet, so that the number cannot be another process's
-        os.kill(child, SIGKILL)
+        posix.kill(child, SIGKILL)
 
     if has_namespace:
         return kill_first
@@ -254,7 +261,7 @@ def _reap(child: int, kill: Callable[[], None]) -> tuple[int, float, int]:
     kill()
     while time.monotonic() < last:
         try:
-            pid, ended, used = os.wait4(-1, os.WNOHANG)
+            pid, ended, used = posix.wait4(-1, posix.WNOHANG)
         except ChildProcessError:
             return status, cpu, 0  # whatever was orphaned came to us, the subreaper
         if pid == 0:
@@ -264,4 +271,4 @@ def _reap(child: int, kill: Callable[[], None]) -> tuple[int, float, int]:
             continue
         cpu += used.ru_utime + used.ru_stime
         status = ended if pid == child else status
-    return status, cpu, len(descendants(os.getpid()))
+    return status, cpu, len(descendants(posix.getpid()))

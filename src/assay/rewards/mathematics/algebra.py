@@ -9,6 +9,7 @@ to itself; then only "equal" is exact.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ Polynomial = dict[Monomial, int]
 """Integer coefficients by monomial; fractions only appear as a :class:`Ratio`."""
 
 LARGEST_TERMS = 400
+LARGEST_WORK = 20_000
+"""Products of monomials in one comparison: about 50 ms."""
 LARGEST_DEGREE = 40
 LARGEST_BITS = 20_000
 LARGEST_RADICAND = 10**10
@@ -85,6 +88,7 @@ class Algebra:
 
     def __init__(self, order: int) -> None:
         self._order = order
+        self._budget = LARGEST_WORK
 
     def evaluate(self, tree: Tree) -> Ratio:
         """The canonical fraction of a tree.
@@ -147,11 +151,12 @@ class Algebra:
         return Fraction(left[first], right[first])
 
     def _times(self, left: Polynomial, right: Polynomial) -> Polynomial:
-        if len(left) * len(right) > LARGEST_TERMS**2 // 4:
-            raise TooLarge("too many terms")
         for one, other in ((left, right), (right, left)):
             if one.keys() == _UNIT.keys():
                 return _scaled(other, one[()])
+        self._budget -= len(left) * len(right)
+        if self._budget < 0:
+            raise TooLarge("too much work")
         result: Polynomial = {}
         for a, x in left.items():
             for b, y in right.items():
@@ -187,11 +192,10 @@ class Algebra:
 
     def _power(self, tree: Power) -> Ratio:
         base = self.evaluate(tree.base)
-        exponent = _plain_rational(tree.exponent)
+        written = self.evaluate(tree.exponent)
+        exponent = written.rational()
         if exponent is None:
-            exponent = self.evaluate(tree.exponent).rational()
-        if exponent is None:
-            return self._opaque_power(base, self.evaluate(tree.exponent))
+            return self._opaque_power(base, written)
         if exponent.denominator == 1:
             return self._whole_power(base, int(exponent))
         value = base.rational()
@@ -333,7 +337,7 @@ def _scaled(polynomial: Polynomial, factor: int) -> Polynomial:
 
 
 def _opaque(text: str) -> Ratio:
-    return _generator(_OPAQUE + text)
+    return _generator(_OPAQUE + hashlib.sha256(text.encode()).hexdigest())  # one size, however deep
 
 
 def _undefined(what: str) -> Ratio:

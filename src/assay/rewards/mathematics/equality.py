@@ -22,7 +22,7 @@ from assay.rewards.mathematics.numeric import agree
 from assay.rewards.mathematics.reading import ARITHMETIC, Reading, read, simple_number
 from assay.rewards.mathematics.relations import match_relations, value_of
 from assay.rewards.mathematics.sets import expand_choices, merge_intervals
-from assay.rewards.mathematics.symbolic import prove_equal
+from assay.rewards.mathematics.symbolic import has_structure, prove_equal
 from assay.rewards.mathematics.tree import (
     INFINITY,
     Bracket,
@@ -129,7 +129,10 @@ def same_value(left: Tree, right: Tree) -> bool | None:
         pass
     except Undefined:
         return False
-    return False if agree(left, right) is False else prove_equal(left, right)
+    close = agree(left, right)
+    if close is None and not (has_structure(left) or has_structure(right)):
+        return None  # too large or undefined everywhere: a proof would only burn its time
+    return prove_equal(left, right) if close is not False else False
 
 
 def _plain(tree: Tree) -> Tree:
@@ -173,6 +176,8 @@ def _same_members(left: tuple[Tree, ...], right: tuple[Tree, ...]) -> bool | Non
     if len(left) > _LARGEST_COLLECTION or len(right) > _LARGEST_COLLECTION:
         return None
     left, right = _without_common_name(left, right), _without_common_name(right, left)
+    if any(isinstance(item, Relation) for item in left) != any(isinstance(item, Relation) for item in right):
+        return _same_sequence(left, right)  # names on one side only: then their order is that of the values
     table = [[same(a, b) for b in right] for a in left]
     rows = [_any(row) for row in table]
     columns = [_any([row[i] for row in table]) for i in range(len(right))]

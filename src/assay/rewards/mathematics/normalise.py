@@ -23,7 +23,7 @@ _WRAPPERS = re.compile(r"\\(?:mathbf|mathit|boldsymbol|bm|mathbin|mathop|operato
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|normal)?|mathrm|mbox|hbox)\s*\{")
 _UPRIGHT = re.compile(r"\\mathrm\s*\{\s*([eid])\s*\}")
 _INNER_FORMULA = re.compile(r"\$([^$]+)\$")
-_THIN = re.compile(r"\\[,;:!>]|\\ |~|\{\}")
+_THIN = re.compile(r"(?<!\\)\\[,;:!> ]|~|\{\}")
 _THOUSANDS = re.compile(r"(?<=\d)(?:\{ ?, ?\}|\\,|\\!|~|\{\\,\}|,\\!) ?(?=\d{3}(?!\d))")
 _SPACES = re.compile(r"\s+")
 _MULTIPLY = re.compile(r"\\(?:cdot|times|ast)(?![A-Za-z])")

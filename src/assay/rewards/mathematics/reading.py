@@ -32,7 +32,8 @@ SIMPLE = re.compile(r"\s*([-+]?)\s*(\d{1,3}(?:,\d{3})+|\d+|(?=\.\d))(?:\.(\d*))?
 _FRACTION = re.compile(r"\s*([-+]?\d{1,300})\s*/\s*(\d{1,300})\s*")
 _SPACED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
 _LISTED = re.compile(r"[-+]?\d{1,3}(?:,[1-9]\d{2})+")
-_NOT_A_NUMBER = re.compile(r"(?<![A-Za-z])nan(?![A-Za-z])", re.IGNORECASE)
+_NOT_A_NUMBER = re.compile(r"(?<![A-Za-z])(?:nan|n/a)(?![A-Za-z])", re.IGNORECASE)
+_NEEDLESS_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 _MATHEMATICS = re.compile(r"[\d=<>^_+*/]|\\(?!text)[A-Za-z]")
 _PROSE = re.compile(r"(?:[A-Za-z'-]{2,}[ ,.]+){2,}[A-Za-z'-]{2,}")
 _CACHE = 8192
@@ -80,13 +81,13 @@ def read(text: str) -> Reading:
         return Reading("", problem=f"control character in gold or answer (0x{ord(control.group()):02X}): "
                                    "a string written without raw-string escaping?")  # fmt: skip
     clean = normalise(text)
-    squeezed = clean.replace(" ", "")
+    squeezed = _NEEDLESS_SPACE.sub("", clean)
     if not squeezed:
         return Reading("", problem="empty")
     if _NOT_A_NUMBER.search(clean):
         return Reading(squeezed, problem="not a number")
     if _SPACED.fullmatch(clean):
-        clean = squeezed
+        clean = squeezed = clean.replace(" ", "")
     try:
         tree = parse(clean)
         _require_defined(tree)

@@ -13,6 +13,9 @@ from assay.rewards.mathematics.reading import read
 from assay.rewards.mathematics.symbolic import is_available
 from assay.rewards.signatures import Task
 
+LARGEST_COMPLETION = 1_000_000
+"""Characters; a longer completion breaks the limits of its task and is scored 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class MathReward:
@@ -34,6 +37,8 @@ class MathReward:
         problem = gold_problem(gold)
         if problem is not None:
             return invalid_task(f"the gold {gold!r} of prompt_id {task.get('prompt_id')!r}: {problem}")
+        if len(completion) > LARGEST_COMPLETION:
+            return scored(0.0, f"longer than {LARGEST_COMPLETION} characters")
         found = extract_answer(completion, which=self.which, last_number=self.last_number)
         if found is None:
             return scored(0.0, "no answer found: no box, tag, ####, or final line")

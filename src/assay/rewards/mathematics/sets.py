@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from assay.rewards.mathematics.algebra import children
 from assay.rewards.mathematics.numeric import NotNumeric, evaluate
 from assay.rewards.mathematics.tree import (
     INFINITY,
@@ -36,17 +37,7 @@ def expand_choices(tree: Tree) -> Tree:
 def _has_choice(tree: Tree) -> bool:
     if isinstance(tree, Call) and tree.name == "pm":
         return True
-    return any(_has_choice(part) for part in _operands(tree))
-
-
-def _operands(tree: Tree) -> tuple[Tree, ...]:
-    if isinstance(tree, Sum):
-        return tree.terms
-    if isinstance(tree, Product):
-        return tree.factors
-    if isinstance(tree, Power):
-        return (tree.base, tree.exponent)
-    return (tree.value,) if isinstance(tree, Quantity) else ()
+    return any(_has_choice(part) for part in children(tree))
 
 
 def _choose(tree: Tree, sign: int) -> Tree:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import importlib.util
 import resource
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from assay.rewards.mathematics.tree import Call, Number, Power, Product, Quantity, Sum, Symbol, Tree
+from assay.rewards.mathematics.algebra import children
+from assay.rewards.mathematics.numeric import NotNumeric, evaluate
+from assay.rewards.mathematics.tree import (
+    CONSTANTS,
+    Call,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Sum,
+    Symbol,
+    Tree,
+)
 from assay.rewards.running import RewardRunner
 from assay.rewards.signatures import Task
 
@@ -17,7 +30,8 @@ TIME_LIMIT = 1.0
 """Seconds that a proof may take; then the pair is undecided."""
 LARGEST_MEMORY = 2 * 1024**3
 _LARGEST_EXPONENT = 1_000
-_LARGEST_OPERATIONS = 300
+_LARGEST_OPERATIONS = 200
+_GROWING = frozenset(["sum", "binomial", "factorial"])
 
 
 class Prover:
@@ -43,7 +57,7 @@ class Prover:
 
     def _ask(self, pair: tuple[Tree, Tree]) -> bool | None:
         if self._runner is None:
-            self._runner = RewardRunner(decide, time_limit=self._time_limit, signature="task")
+            self._runner = RewardRunner(Decider(), time_limit=self._time_limit, signature="task")
         score = self._runner.score([""], [{"left": pair[0], "right": pair[1]}])[0]
         return bool(score.value) if score.is_scored else None
 
@@ -69,60 +83,91 @@ def is_available() -> bool:
     return importlib.util.find_spec("sympy") is not None
 
 
-def decide(completion: str, task: Task) -> bool | None:
-    """Decide one pair of trees; runs in the child."""
-    del completion
-    import sympy
+class Decider:
+    """Decides one pair of trees; loading it (which happens in the child) loads sympy."""
 
+    def __reduce__(self) -> tuple[Callable[[], Decider], tuple[()]]:
+        return _load_decider, ()
+
+    def __call__(self, completion: str, task: Task) -> bool | None:
+        """Whether ``task["left"]`` and ``task["right"]`` are equal; None when sympy does not know."""
+        import sympy
+
+        left, right = _to_sympy(task["left"], sympy), _to_sympy(task["right"], sympy)
+        difference: Any = left - right
+        if difference == 0 or sympy.simplify(difference) == 0:
+            return True
+        if not difference.free_symbols:
+            if sympy.simplify(sympy.sqrtdenest(difference)) == 0:
+                return True
+        elif sympy.gammasimp(difference) == 0:
+            return True
+        return difference.equals(0)
+
+
+def _load_decider() -> Decider:
+    importlib.import_module("sympy")  # here, so that its seconds do not count as those of the first proof
     resource.setrlimit(resource.RLIMIT_AS, (LARGEST_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    left, right = _to_sympy(task["left"], sympy), _to_sympy(task["right"], sympy)
-    difference: Any = left - right
-    if difference == 0 or sympy.simplify(difference) == 0:
-        return True
-    return difference.equals(0)
+    return Decider()
 
 
 def _is_small(tree: Tree) -> bool:
     """Whether evaluating it cannot blow up: few operations, no towers, no large exponents."""
-    count, stack = 0, [tree]
+    operations, stack = 0, [tree]
     while stack:
         node = stack.pop()
-        count += 1
-        if isinstance(node, Power):
-            exponent = node.exponent
-            if isinstance(exponent, Number) and abs(exponent.value) > _LARGEST_EXPONENT:
-                return False
-            if isinstance(node.base, Number) and isinstance(exponent, Power | Call):
-                return False
-        if isinstance(node, Call) and node.name == "factorial":
-            inner = node.arguments[0]
-            if not isinstance(inner, Symbol | Number) or (
-                isinstance(inner, Number) and inner.value > _LARGEST_EXPONENT
-            ):
-                return False
-        stack.extend(_operands(node))
-    return count <= _LARGEST_OPERATIONS
+        operations += 1
+        if isinstance(node, Power) and not _is_small_exponent(node.exponent):
+            return False
+        if isinstance(node, Power) and not isinstance(node.base, Symbol | Number):
+            operations += _repeated(node.exponent)
+        if isinstance(node, Call) and node.name in _GROWING and not _has_small_parts(node):
+            return False
+        stack.extend(children(node))
+    return operations <= _LARGEST_OPERATIONS
 
 
-def _operands(tree: Tree) -> tuple[Tree, ...]:
-    if isinstance(tree, Sum):
-        return tree.terms
-    if isinstance(tree, Product):
-        return tree.factors
-    if isinstance(tree, Power):
-        return (tree.base, tree.exponent)
-    if isinstance(tree, Call):
-        return tree.arguments
-    return (tree.value,) if isinstance(tree, Quantity) else ()
+def has_structure(tree: Tree) -> bool:
+    """Whether it has a part that only sympy can evaluate (a sum or a binomial with variables)."""
+    if isinstance(tree, Call) and tree.name in _GROWING:
+        return True
+    return any(has_structure(part) for part in children(tree))
+
+
+def _has_small_parts(call: Call) -> bool:
+    return all(_has_variable(part) or _is_small_number(part) for part in call.arguments)
+
+
+def _is_small_number(tree: Tree) -> bool:
+    return isinstance(tree, Number) and abs(tree.value) <= _LARGEST_EXPONENT
+
+
+def _repeated(exponent: Tree) -> int:
+    """How many factors a power of a sum expands to."""
+    return int(abs(exponent.value)) if isinstance(exponent, Number) else 0
+
+
+def _is_small_exponent(tree: Tree) -> bool:
+    if _has_variable(tree):
+        return True
+    try:
+        return abs(evaluate(tree)) <= _LARGEST_EXPONENT
+    except NotNumeric:
+        return False
+
+
+def _has_variable(tree: Tree) -> bool:
+    if isinstance(tree, Symbol):
+        return tree.name not in CONSTANTS
+    return any(_has_variable(part) for part in children(tree))
 
 
 def _to_sympy(tree: Tree, sympy: Any) -> Any:
     if isinstance(tree, Number):
         return sympy.Rational(tree.value.numerator, tree.value.denominator)
     if isinstance(tree, Symbol):
-        return {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}.get(tree.name) or sympy.Symbol(
-            tree.name
-        )
+        constants = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
+        return constants.get(tree.name) or sympy.Symbol(tree.name, real=True)
     if isinstance(tree, Sum):
         return sympy.Add(*(_to_sympy(term, sympy) for term in tree.terms))
     if isinstance(tree, Product):
