@@ -6,6 +6,7 @@ import atexit
 import importlib
 import importlib.util
 import resource
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -26,8 +27,10 @@ from assay.rewards.mathematics.tree import (
 from assay.rewards.running import RewardRunner
 from assay.rewards.signatures import Task
 
-TIME_LIMIT = 1.0
-"""Seconds that a proof may take; then the pair is undecided."""
+CPU_LIMIT = 1.0
+"""Seconds of CPU that a proof may take; then the pair is undecided. CPU and not wall time, so that a verdict
+does not depend on how busy the machine is."""
+_WALL_LIMIT = 20.0
 LARGEST_MEMORY = 2 * 1024**3
 _LARGEST_EXPONENT = 1_000
 _LARGEST_OPERATIONS = 200
@@ -37,9 +40,9 @@ _GROWING = frozenset(["sum", "binomial", "factorial"])
 class Prover:
     """One child process with sympy loaded, started when it is first needed."""
 
-    def __init__(self, time_limit: float = TIME_LIMIT) -> None:
+    def __init__(self, cpu_limit: float = CPU_LIMIT) -> None:
         self._lock = threading.Lock()
-        self._time_limit = time_limit
+        self._cpu_limit = cpu_limit
         self._runner: RewardRunner | None = None
         self._decided: dict[tuple[Tree, Tree], bool | None] = {}
 
@@ -57,7 +60,7 @@ class Prover:
 
     def _ask(self, pair: tuple[Tree, Tree]) -> bool | None:
         if self._runner is None:
-            self._runner = RewardRunner(Decider(), time_limit=self._time_limit, signature="task")
+            self._runner = RewardRunner(Decider(self._cpu_limit), time_limit=_WALL_LIMIT, signature="task")
         score = self._runner.score([""], [{"left": pair[0], "right": pair[1]}])[0]
         return bool(score.value) if score.is_scored else None
 
@@ -86,15 +89,23 @@ def is_available() -> bool:
 class Decider:
     """Decides one pair of trees; loading it (which happens in the child) loads sympy."""
 
-    def __reduce__(self) -> tuple[Callable[[], Decider], tuple[()]]:
-        return _load_decider, ()
+    def __init__(self, cpu_limit: float) -> None:
+        self._cpu_limit = cpu_limit
+
+    def __reduce__(self) -> tuple[Callable[[float], Decider], tuple[float]]:
+        return _load_decider, (self._cpu_limit,)
 
     def __call__(self, completion: str, task: Task) -> bool | None:
         """Whether ``task["left"]`` and ``task["right"]`` are equal; None when sympy does not know."""
         import sympy
 
-        left, right = _to_sympy(task["left"], sympy), _to_sympy(task["right"], sympy)
-        difference: Any = left - right
+        signal.setitimer(signal.ITIMER_PROF, self._cpu_limit)  # the kernel ends the process, in C code too
+        try:
+            return self._decide(_to_sympy(task["left"], sympy) - _to_sympy(task["right"], sympy), sympy)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+    def _decide(self, difference: Any, sympy: Any) -> bool | None:
         if difference == 0 or sympy.simplify(difference) == 0:
             return True
         if not difference.free_symbols:
@@ -105,10 +116,14 @@ class Decider:
         return difference.equals(0)
 
 
-def _load_decider() -> Decider:
-    importlib.import_module("sympy")  # here, so that its seconds do not count as those of the first proof
+def _load_decider(cpu_limit: float) -> Decider:
+    sympy = importlib.import_module(
+        "sympy"
+    )  # here, so that its seconds do not count as those of the first proof
     resource.setrlimit(resource.RLIMIT_AS, (LARGEST_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    return Decider()
+    x = sympy.Symbol("x", real=True)
+    sympy.simplify(sympy.sin(x) ** 2 + sympy.cos(x) ** 2)  # loads what the first proof would wait for
+    return Decider(cpu_limit)
 
 
 def _is_small(tree: Tree) -> bool:
