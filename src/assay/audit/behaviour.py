@@ -16,6 +16,8 @@ PAYLOAD = f"setattr(__import__('sys'), '{CANARY}', 1)"
 """Harmless: it marks the very process that evaluates it, and no other."""
 HANG_LIMIT = 3.0
 CONFIRM_LIMIT = 10.0
+SHORT = 400
+"""Characters up to which a text that hangs is a fault."""
 SHAPE_WORDS = ("numbers, got", "a number, got", "list of", "the key", "of shape", "of type")
 
 
@@ -71,28 +73,42 @@ def failure_id(outcome: Outcome) -> str | None:
 
 
 def _hangs(bench: Bench) -> list[Finding]:
-    """Texts on which the reward is still busy after its limit, tried twice."""
+    """Texts on which the reward is still busy after its limit, tried twice.
+
+    A short text is a fault. A long one is a warning: many a common pattern is slow on thousands of blanks.
+    """
     task = bench.tasks[0]
-    texts = slow_texts(bench.source.patterns)
-    if bench.cost > 0.02:
-        texts = texts[:12]
-    if bench.is_code:
-        texts = ["while True:\n    pass\n"]
-    texts = [*texts, *(bench.write(task, text)[:LONGEST] for text in texts)]
     limit = max(20.0 if bench.is_code else HANG_LIMIT, 20 * bench.cost)
-    for text in dict.fromkeys(texts):
+    long: list[Finding] = []
+    for text in _slow(bench, task):
         outcome = bench.prober.run([Call(task.key, text)], "plain", limit)[0]
         if outcome.state == "hang" and not bench.is_code:
             outcome = bench.prober.run([Call(task.key, text)], "plain", max(CONFIRM_LIMIT, limit))[0]
         bench.prober.known[Call(task.key, text)] = outcome
-        if outcome.state == "hang":
-            evidence = {"seconds": outcome.seconds, "characters": len(text)}
-            exploit = (task, text, "a score within the time limit")
-            summary = (
-                f"A text of {len(text)} characters keeps the reward busy for over {outcome.seconds:g} s."
-            )
-            return [make_finding(bench, "hangs", "fail", summary, evidence=evidence, exploit=exploit)]
-    return []
+        if outcome.state != "hang":
+            continue
+        short = len(text) <= SHORT or bench.is_code
+        evidence = {"seconds": outcome.seconds, "characters": len(text)}
+        exploit = (task, text, "a score within the time limit")
+        summary = f"A text of {len(text)} characters keeps the reward busy for over {outcome.seconds:g} s."
+        status = "fail" if short else "warn"
+        finding = make_finding(bench, "hangs", status, summary, evidence=evidence, exploit=exploit)
+        if short:
+            return [finding]
+        long.append(finding)
+        if len(long) > 1:
+            break
+    return long[:1]
+
+
+def _slow(bench: Bench, task: AuditTask) -> list[str]:
+    """Slow texts, bare and in the accepted form, the short ones first."""
+    if bench.is_code:
+        return [bench.write(task, "while True:\n    pass\n")]
+    texts = slow_texts(bench.source.patterns)
+    texts = texts[:12] if bench.cost > 0.02 else texts
+    both = [*texts, *(bench.write(task, text)[:LONGEST] for text in texts)]
+    return sorted(dict.fromkeys(both), key=len)
 
 
 def _batch_shape(bench: Bench) -> list[Finding]:

@@ -10,7 +10,7 @@ from assay.audit.ledger import make_finding
 from assay.audit.task_file import AuditTask
 from assay.records.finding import Finding
 
-UNUSABLE = ("", None, "n/a", "see the proof above", "???")
+UNUSABLE = ("", "n/a", "see the proof above", "???")
 
 
 def invalid_gold_findings(bench: Bench) -> list[Finding]:

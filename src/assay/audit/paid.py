@@ -22,6 +22,11 @@ from assay.audit.probes import (
 )
 from assay.records.finding import Finding
 
+FULL = 0.95
+PLAINLY_WRONG = frozenset(
+    {"sign", "near", "far", "ten times", "another gold", "another letter", "upside down"}
+)
+"""Wrong values that share nothing with the gold for which part of the pay could be due."""
 GRADED_LEVELS = 4
 """So many different pays of wrong values are a graded score (partial credit), not a loophole."""
 
@@ -119,13 +124,22 @@ def _wrong_values(bench: Bench, ledger: Ledger) -> Finding | None:
     hits = paid_hits(bench, probes, ledger)
     if not enough(bench, hits, probes):
         return None
-    shares = [bench.paid(p.task, p.completion) for p in probes]
-    levels = {round(share, 2) for share in shares if not math.isnan(share) and 0.02 < share < 0.98}
-    full = [hit for hit in hits if hit.share > 0.98]
-    if len(levels) >= GRADED_LEVELS and not enough(bench, full, probes):
-        text = "Near values are paid in part: a graded score. Check that this is what you want."
+    full = [
+        hit
+        for hit in hits
+        if hit.share > FULL or (hit.probe.name in PLAINLY_WRONG and not _graded(bench, probes))
+    ]
+    if not enough(bench, full, probes):
+        text = "Some wrong answers are paid in part: a graded score. Check that this is what you want."
         return hit_finding(bench, hits, probes, text, "warn")
-    return hit_finding(bench, full or hits, probes, "A wrong answer is paid like the right one.")
+    return hit_finding(bench, full, probes, "A wrong answer is paid like the right one.")
+
+
+def _graded(bench: Bench, probes: Sequence[Probe]) -> bool:
+    """Whether wrong values get many different pays: partial credit, not a loophole."""
+    shares = [bench.paid(p.task, p.completion) for p in probes]
+    levels = {round(share, 2) for share in shares if not math.isnan(share) and 0.02 < share < FULL}
+    return len(levels) >= GRADED_LEVELS
 
 
 def _noop(bench: Bench) -> list[Finding]:

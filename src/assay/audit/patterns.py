@@ -130,7 +130,7 @@ def pumps(patterns: Sequence[str], length: int = 4000) -> list[str]:
             continue
         for prefix, atom in _repeats(parsed, ""):
             if atom:
-                short = (prefix + atom * 40 + "\x01")[:length]
+                short = (prefix + atom * 40)[:250] + "\x01"
                 long = prefix + (atom * (length // len(atom)))[: length - len(prefix) - 2] + "\x01"
                 found += [short, long]
     return list(dict.fromkeys(found))[:24]

@@ -219,6 +219,8 @@ def value_probes(bench: Bench) -> list[Probe]:
     """Wrong answers in the accepted form, and the gold named in passing before a wrong final answer."""
     golds = {t.gold.text: t.gold.kind for t in bench.tasks}
     found: list[Probe] = []
+    if not bench.has_gold:
+        return found
     for task in bench.good_tasks:
         same = [text for text, kind in golds.items() if kind == task.gold.kind and text != task.gold.text]
         for variant in wrong_values(task.gold, same):

@@ -20,10 +20,12 @@ STRICT = re.compile(
     r"\b(only|exactly|digits|no commas|without|verbatim|single|simplest|lowest terms|as a fraction)\b", re.I
 )
 """A prompt with one of these words asks for one spelling: other spellings are contested."""
-CONTESTED = frozenset({"case", "full stop", "leading zero", "plus sign", "dollar signs", "decimal point"})
-SPELLINGS = frozenset({
-    "thousands separator", "latex fraction", "as a decimal", "as a fraction", "trailing zero", "unicode minus",
-})  # fmt: skip
+CONTESTED = frozenset(
+    {"case", "full stop", "leading zero", "plus sign", "dollar signs", "decimal point", "unicode minus"}
+)
+SPELLINGS = frozenset(
+    {"thousands separator", "latex fraction", "as a decimal", "as a fraction", "trailing zero"}
+)
 """Spellings of a number that models write all the time."""
 
 
@@ -64,14 +66,13 @@ def _gold_by_gold(bench: Bench, ledger: Ledger) -> list[Finding]:
     if not spans:
         return []
     span = statistics.median(spans)
+    common = statistics.median(bench.scales[t.key].low for t in bench.good_tasks)
     own = [task for task in bench.all_tasks if task.has_gold][: 200 if bench.cost < 0.005 else 12]
     templates = list(dict.fromkeys([*bench.templates.values(), *(f.template for f in bench.forms[:4])]))[:6]
     bench.prefetch((task, t.replace(SLOT, task.gold.text)) for task in own for t in templates[:1])
     refused: list[AuditTask] = []
     for task in own:
-        low = (
-            bench.scales[task.key].low if task.key in bench.scales else bench.prober.score(task.key, "").value
-        )
+        low = bench.scales[task.key].low if task in bench.good_tasks else common
         paid = _is_paid(bench, task, templates, low, span)
         ledger.right_refused.append((task.key, not paid))
         if not paid:

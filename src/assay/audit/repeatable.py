@@ -113,7 +113,7 @@ def _batch(bench: Bench, calls: Sequence[Call], alone: Sequence[Outcome]) -> lis
     if not bench.prober.start()["batch"]:
         return []
     together = bench.prober.run(calls, "batch")
-    if any(o.state == "crashed" for o in together) and not any(o.state == "crashed" for o in alone):
+    if any(o.state == "crashed" for o in together):
         return []  # the shape check says what is wrong
     moved = _unlike(bench, calls, alone, together)
     if moved is None:

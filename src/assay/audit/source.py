@@ -230,9 +230,10 @@ def _evaluators(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """Calls of eval and the like on something that derives from the model's text."""
     dirty = tainted(nodes)
     for found in (n for node in nodes for n in ast.walk(node)):
-        if isinstance(found, ast.Call) and found.args and _is_evaluator(_called(found)):
-            if {n.id for n in ast.walk(found.args[0]) if isinstance(n, ast.Name)} & dirty:
-                yield found.lineno, _called(found)
+        if not (isinstance(found, ast.Call) and found.args and _is_evaluator(_called(found))):
+            continue
+        if _named([found.args[0]]) & dirty:
+            yield found.lineno, _called(found)
 
 
 def _is_evaluator(called: str) -> bool:
