@@ -16,11 +16,13 @@ SCALARS = (
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False)
-    | st.text(st.characters())
-    | st.binary()
+    | st.text(st.characters(), max_size=6)
+    | st.binary(max_size=6)
     | st.complex_numbers(allow_nan=False)
 )
-HASHABLE = st.recursive(SCALARS, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3))
+HASHABLE = st.recursive(
+    SCALARS, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=2), max_leaves=3
+)
 PLAIN = st.recursive(
     SCALARS,
     lambda inner: (
@@ -29,7 +31,7 @@ PLAIN = st.recursive(
         | st.sets(HASHABLE, max_size=4)
         | st.dictionaries(HASHABLE, inner, max_size=4)
     ),
-    max_leaves=12,
+    max_leaves=6,
 )
 
 
