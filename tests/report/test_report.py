@@ -226,7 +226,7 @@ def test_the_command_prints_tables_and_names_the_page(experiment_root, no_pictur
     assert done.exit_code == 0, done.output
     assert "hacking rate" in done.output
     assert "report.html" in done.output
-    assert "sound: healthy" in done.output
+    assert "sound  healthy" in done.output
 
 
 def test_the_command_gives_one_json_document(experiment_root, no_pictures):

@@ -105,25 +105,29 @@ class Hacking:
             for at, row in enumerate(self.checkpoints[1:])
         ]
 
-    def table(self) -> list[dict[str, str]]:
+    def table(self, digits: int = 3) -> list[dict[str, str]]:
         """One row a checkpoint, formatted for printing; a dash where a number is unknown."""
         gap = self.gap_name
+
+        def show(value: float) -> str:
+            return _short(value, digits)
+
         return [
             {
                 "step": str(row.step),
-                "reward": _short(row.reward.estimate),
-                "truth": _short(row.truth.estimate),
-                "P(rewarded, not true)": _short(row.rewarded_not_true.estimate),
-                gap: _with_range(row.hacking_rate),
-                "P(not true | rewarded)": _short(row.not_true_if_rewarded.estimate),
-                "J": _short(row.youden),
-                "KL": _short(row.kl_sequence),
-                "entropy": _short(row.entropy),
-                "distinct": _short(row.distinct),
-                "template": _short(row.template_share),
+                "reward": show(row.reward.estimate),
+                "truth": show(row.truth.estimate),
+                "P(rewarded, not true)": show(row.rewarded_not_true.estimate),
+                gap: _with_range(row.hacking_rate, digits),
+                "P(not true | rewarded)": show(row.not_true_if_rewarded.estimate),
+                "J": show(row.youden),
+                "KL": show(row.kl_sequence),
+                "entropy": show(row.entropy),
+                "distinct": show(row.distinct),
+                "template": show(row.template_share),
                 "length": _short(row.length, 1),
-                "pass@1": _short(row.pass_1),
-                f"pass@{row.samples}": _short(row.pass_n),
+                "pass@1": show(row.pass_1),
+                f"pass@{row.samples}": show(row.pass_n),
             }
             for row in self.checkpoints
         ]
@@ -230,11 +234,11 @@ def _notes(rows: tuple[CheckpointMeasures, ...], judgement: Judgement, *, learne
     return tuple(notes)
 
 
-def _short(value: float, digits: int = 3) -> str:
+def _short(value: float, digits: int) -> str:
     return "-" if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def _with_range(interval: Interval) -> str:
+def _with_range(interval: Interval, digits: int) -> str:
     if math.isnan(interval.low):
-        return _short(interval.estimate)
-    return f"{interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+        return _short(interval.estimate, digits)
+    return f"{interval.estimate:.{digits}f} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
