@@ -39,7 +39,19 @@ _WRECKED = (
 )  # fmt: skip
 _STALE = ("loss.clip_saturated", "logprob.sampler_mismatch", "logprob.negative_kl")
 
+_UNPAID = (
+    "reward.constant",
+    "reward.unreachable",
+    "advantage.zero_spread_groups",
+    "reward.unrelated_to_truth",
+)
+
 EXPLAINS: dict[str, tuple[str, ...]] = {
+    "decode.prefilled": _UNPAID, "decode.special_tokens": _UNPAID, "decode.content_stripped": _UNPAID,
+    "decode.no_eos": _UNPAID, "reward.wrong_text": _UNPAID, "decode.empty": _UNPAID,
+    "reward.missing": ("advantage.non_finite", "advantage.mismatch", "advantage.zero_spread_groups", "loss.non_finite"),
+    "reward.non_finite": ("advantage.non_finite", "advantage.mismatch", "loss.non_finite"),
+    "advantage.non_finite": ("loss.non_finite", "advantage.mismatch"),
     "reward.constant": ("reward.unreachable", "advantage.zero_spread_groups", "advantage.collapsed", "loss.no_gradient",
                         "loss.flat", "loss.nothing_trains"),
     "advantage.group_size": ("advantage.zero_spread_groups", "advantage.collapsed", "loss.no_gradient", "loss.flat"),
@@ -67,6 +79,33 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "loss.inverted": ("loss.exploding",),
 }  # fmt: skip
 """Direct explanations, beyond the order of the flow."""
+
+
+MOOT: dict[str, tuple[str, ...]] = {
+    "reward.wrong_text": ("reward.inverted", "reward.unrelated_to_truth"),
+    "advantage.inverted": ("loss.inverted",), "reward.inverted": ("loss.inverted",),
+    "loss.non_finite": ("loss.inverted",), "loss.exploding": ("loss.inverted",),
+    "logprob.positive": ("logprob.temperature", "logprob.truncated_support"),
+}  # fmt: skip
+"""What cannot be judged while another fault stands: its sign would be that fault's."""
+
+
+def settle(findings: Sequence[Finding]) -> list[Finding]:
+    """Turn failures that another failure makes moot into skips that say so."""
+    failed = {found.id for found in findings if found.status == "fail"}
+    moot = {id: cause for cause in failed for id in MOOT.get(cause, ())}
+    return [
+        _unjudged(found, moot[found.id]) if found.id in moot and found.status == "fail" else found
+        for found in findings
+    ]
+
+
+def _unjudged(found: Finding, cause: str) -> Finding:
+    needs = f"a log without {cause}"
+    summary = f"not judged: {cause} would look the same"
+    return dataclasses.replace(
+        found, status="skip", summary=summary, needs=needs, samples=(), fix="", regression_test=None
+    )
 
 
 def _late(found: Finding) -> bool:
@@ -117,9 +156,11 @@ def _explained_by(id: str, failed: dict[str, Finding]) -> str | None:
 
 
 def _follow(found: Finding, root: Finding, failed: dict[str, Finding]) -> Finding:
-    if found.status != "fail" or found.id == root.id:
+    if found.status not in ("fail", "warn") or found.id == root.id:
         return found
     near = _explained_by(found.id, {id: value for id, value in failed.items() if id != found.id})
+    if found.status == "warn":  # a warning stands for itself unless a failure is known to explain it
+        return dataclasses.replace(found, follows_from=near) if near else found
     cause = near if near is not None and _leads_to(near, root.id, failed) else root.id
     return dataclasses.replace(found, follows_from=cause)
 

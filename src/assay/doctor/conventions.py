@@ -19,7 +19,7 @@ from assay.doctor.trend import Floats
 Ints = NDArray[np.int64]
 
 TOLERANCE = 0.02
-"""An advantage is reproduced when it is within 2% of the group's largest, or within 1e-3."""
+"""An advantage is reproduced when it is within 2% of the largest of its group (or within 0.1% of all)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,8 @@ def reproduced(predicted: Floats, logged: Floats, index: Ints) -> Floats:
     """Per row whether the prediction agrees, as 0 or 1."""
     largest = np.zeros(int(index.max()) + 1)
     np.maximum.at(largest, index, np.abs(logged))
-    return (np.abs(predicted - logged) <= np.maximum(1e-3, TOLERANCE * largest[index])).astype(np.float64)
+    scale = np.maximum(largest[index], 0.05 * float(np.abs(logged).max()))
+    return (np.abs(predicted - logged) <= 1e-9 + TOLERANCE * scale).astype(np.float64)
 
 
 def candidates(rows: Whole) -> list[tuple[str, Floats, Floats, Floats]]:

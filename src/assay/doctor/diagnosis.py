@@ -19,8 +19,8 @@ from assay.doctor import (
     stage4_loss,
     stage5_decoding,
 )
-from assay.doctor.causes import link
-from assay.doctor.rescoring import Tokenizer, load_tokenizer, retokenised_by, rescored
+from assay.doctor.causes import link, settle
+from assay.doctor.rescoring import Tokenizer, load_tokenizer, rescored, retokenised_by
 from assay.doctor.view import View
 from assay.records.finding import Finding, jsonable
 from assay.records.readers import read_run
@@ -117,8 +117,9 @@ def diagnose(
     words = load_tokenizer(tokenizer) if tokenizer is not None else None
     findings = _replaced(findings, rescored(view, reward, words))
     if words is not None:
-        findings = _replaced(findings, retokenised_by(view, words))
-    linked, root = link(findings)
+        found = next(f for f in findings if f.id == "logprob.retokenised")
+        findings = _replaced(findings, retokenised_by(view, words, found))
+    linked, root = link(settle(findings))
     return Diagnosis(_verdict(view, linked), root, tuple(linked), record.source, record.notes, record.origin)
 
 

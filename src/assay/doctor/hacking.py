@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import fine, finding, skip
+from assay.doctor.catalogue import finding, fine, skip
 from assay.doctor.stage1_reward import _centred as centred
 from assay.doctor.trend import Change, change, finite, noise
 from assay.doctor.view import View, step_change

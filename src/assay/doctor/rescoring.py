@@ -5,13 +5,14 @@ The reward runs in a worker process with a time limit (:class:`assay.rewards.run
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from assay.doctor.catalogue import fine, finding, skip
+from assay.doctor.catalogue import finding, fine, skip
 from assay.doctor.texts import SPECIAL
 from assay.doctor.view import View
 from assay.doctor.vocabulary import Tokenizer, load_tokenizer
@@ -185,7 +186,7 @@ def _without_end(ids: Sequence[int], words: Tokenizer) -> Sequence[int]:
     return kept
 
 
-def retokenised_by(view: View, words: Tokenizer) -> list[Finding]:
+def retokenised_by(view: View, words: Tokenizer, found: Finding) -> list[Finding]:
     """A warning where encoding the decoded text gives other ids than were sampled."""
     id = "logprob.retokenised"
     if not view.has("token_ids"):
@@ -194,7 +195,9 @@ def retokenised_by(view: View, words: Tokenizer) -> list[Finding]:
     bad = [row for row, ids in lists.iter_rows() if words.encode(words.decode(ids)) != list(ids)]
     if not bad:
         return []
-    evidence = {"rows": len(bad), "of": lists.height}
+    evidence = {"encoded_otherwise": len(bad), "of": lists.height}
+    if found.status == "fail":
+        return [dataclasses.replace(found, evidence={**found.evidence, **evidence})]
     return [
         finding(
             view,

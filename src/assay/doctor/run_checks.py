@@ -7,7 +7,7 @@ import math
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import fine, finding, skip
+from assay.doctor.catalogue import finding, fine, skip
 from assay.doctor.trend import finite
 from assay.doctor.view import View
 from assay.records.finding import Finding

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
-from assay.doctor.catalogue import fine, finding, skip
+from assay.doctor.catalogue import finding, fine, skip
 from assay.doctor.conventions import (
     Fit,
     Whole,
@@ -241,15 +242,25 @@ def _flat_rows(view: View) -> tuple:
     return view.refs(view.groups.first_row[view.flat]) if view.groups is not None else ()
 
 
-def _identical(view: View) -> np.ndarray:
-    """(K,) which groups of two and more hold one text only."""
-    import polars as pl
+LONG_TEXT, SHARED_START = 60, 0.8
+"""Texts of at least so many characters that share this part of the shorter one are copies."""
 
+
+def _identical(view: View) -> np.ndarray:
+    """(K,) which groups of two and more hold one text only, or long texts that differ only at their ends."""
     groups = view.groups
     assert groups is not None
+    text = pl.col("text")
+    start = (pl.col("short") * SHARED_START).cast(pl.UInt32)
     frame = pl.DataFrame({"group": groups.of_row, "text": view.rows["completion"]}).drop_nulls()
-    table = frame.filter(pl.col("group") >= 0).group_by("group").agg(pl.col("text").n_unique(), pl.len())
-    same = table.filter((pl.col("text") == 1) & (pl.col("len") >= 2))["group"].to_numpy()
+    frame = frame.filter(pl.col("group") >= 0).with_columns(
+        text.str.len_chars().min().over("group").alias("short")
+    )
+    table = frame.with_columns(text.str.head(start).alias("start")).group_by("group").agg(
+        text.n_unique(), pl.col("start").n_unique(), pl.col("short").first(), pl.len()
+    )  # fmt: skip
+    copies = (text == 1) | ((pl.col("start") == 1) & (pl.col("short") >= LONG_TEXT))
+    same = table.filter(copies & (pl.col("len") >= 2))["group"].to_numpy()
     flags = np.zeros(len(groups), dtype=bool)
     flags[same.astype(np.int64)] = True
     return flags
@@ -535,7 +546,7 @@ def grouping(view: View) -> Finding:
     tables = whole_groups(view)
     if tables is None:
         return skip(id) if mixed is None else fine(view, id, {"groups_with_several_prompts": mixed[0]})
-    if tables.fit.share >= MATCH or not math.isfinite(tables.fit.share) and not _position_signal(tables):
+    if tables.fit.share >= MATCH or (not math.isfinite(tables.fit.share) and not _position_signal(tables)):
         return fine(view, id, {"formula": tables.fit.name, "explained": tables.fit.share})
     by_place = _by_position(view, tables)
     clash = same_reward_other_advantage(tables.rows)
@@ -574,8 +585,6 @@ def _looks_standardised(tables: Tables) -> bool:
 
 
 def _mixed_prompts(view: View) -> tuple[float, np.ndarray] | None:
-    import polars as pl
-
     groups = view.groups
     if groups is None or not view.has("prompt_id", "prompt"):
         return None
@@ -702,3 +711,10 @@ def non_finite(view: View) -> Finding:
             view.refs(bad),
         )
     return fine(view, id)
+
+
+def _unscored(view: View) -> np.ndarray:
+    """Rows without a score: they leave their group, so that they have no advantage either."""
+    if not view.has("reward"):
+        return np.zeros(view.rows.height, dtype=bool)
+    return view.rows["reward"].is_null().to_numpy()

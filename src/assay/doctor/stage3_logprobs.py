@@ -7,7 +7,7 @@ import math
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import fine, finding, skip
+from assay.doctor.catalogue import finding, fine, skip
 from assay.doctor.gathers import Match, explain
 from assay.doctor.trend import Floats, change, finite, rising_share
 from assay.doctor.view import Pairs, View

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import fine, finding, skip
+from assay.doctor.catalogue import finding, fine, skip
 from assay.doctor.trend import Floats, change, finite, noise, thirds
 from assay.doctor.view import View, step_change
 from assay.records.finding import Finding

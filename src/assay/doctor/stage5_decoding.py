@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import fine, finding, skip
+from assay.doctor.catalogue import finding, fine, skip
 from assay.doctor.stage3_logprobs import ids_of
 from assay.doctor.texts import SPECIAL, Compared, bare, compare, configured_specials
 from assay.doctor.trend import Floats, finite, thirds, wilson

@@ -16,7 +16,7 @@ import polars as pl
 
 from assay.errors import BadInput
 from assay.records.readers import formats, metrics
-from assay.records.readers.flatten import items, mapping
+from assay.records.readers.flatten import mapping
 from assay.records.readers.lines import first_rows
 from assay.records.readers.table import frame_of_rows, joined, read_rollouts
 from assay.records.run_record import Logits, Note, RunRecord

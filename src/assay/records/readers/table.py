@@ -88,6 +88,8 @@ def _wanted(rows: list[Row]) -> dict[str, tuple[str, Any]] | None:
     """Logged name to (our name, type) for the fast parser; None where the rows need the plain one."""
     wanted: dict[str, tuple[str, Any]] = {}
     columns = _columns(rows)
+    if any(isinstance(value, dict) for row in rows for value in row.values()):
+        return None
     for known, logged in columns.items():
         values = [row[logged] for row in rows if row.get(logged) is not None]
         kind = _SCHEMA.get(known, pl.Float64)
@@ -126,7 +128,7 @@ def _columns(rows: list[Row]) -> dict[str, str]:
 
 def frame_of_rows(rows: list[Row], form: RolloutFormat = GENERIC, *, heavy: bool = True) -> pl.DataFrame:
     """Flatten, rename and type rows; a cell of another type than its column is null."""
-    flat = [part for row in rows for part in form.flatten(row)]
+    flat = [_with_parts(part) for row in rows for part in form.flatten(row)]
     if not flat:
         return pl.DataFrame()
     columns = _columns(flat)
@@ -141,6 +143,17 @@ def frame_of_rows(rows: list[Row], form: RolloutFormat = GENERIC, *, heavy: bool
     return _with_finished(
         frame.select(name for name in frame.columns if frame[name].null_count() < frame.height)
     )
+
+
+_NESTED_PARTS = ("reward_parts", "reward_components", "rewards_by_function", "parts")
+
+
+def _with_parts(row: Row) -> Row:
+    """Named parts of a reward that were logged as a mapping become columns."""
+    name = next((n for n in _NESTED_PARTS if isinstance(row.get(n), dict)), None)
+    if name is None:
+        return row
+    return {**row, **{f"part:{part}": value for part, value in row[name].items()}}
 
 
 def _add_reward(data: dict[str, list[Any]], flat: list[Row], logged: str | None) -> None:
