@@ -88,7 +88,7 @@ class JsonFormat:
     def __post_init__(self) -> None:
         if self.schema is None:
             return
-        library = require("jsonschema", "report")
+        library = require("jsonschema", "dev")
         try:
             library.Draft202012Validator.check_schema(json.loads(self.schema))
         except (ValueError, library.SchemaError) as error:
@@ -104,7 +104,7 @@ class JsonFormat:
             return scored(0.0, f"no JSON: {str(error)[:200] or type(error).__name__}")
         if self.schema is None:
             return scored(1.0)
-        library = require("jsonschema", "report")
+        library = require("jsonschema", "dev")
         validator = library.Draft202012Validator(json.loads(self.schema))
         error = next(iter(validator.iter_errors(document)), None)
         return scored(
