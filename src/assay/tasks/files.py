@@ -74,21 +74,24 @@ def _json(text: str, where: str) -> Any:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        csv.field_size_limit(LARGEST_FIELD)
-        reader = csv.reader(lines, strict=True)
-        try:
-            header = next(reader, [])
-            if len(set(header)) != len(header) or not all(header):
-                raise BadInput(f"{path.name}: expected a first line of different column names, got {header}")
-            for number, values in enumerate(reader, 2):
-                if len(values) != len(header):
-                    raise BadInput(
-                        f"{path.name}: row {number}: expected {len(header)} values, got {len(values)}"
-                    )
-                yield number, dict(zip(header, values, strict=True))
-        except csv.Error as error:
-            raise BadInput(f"{path.name}: line {reader.line_num}: not readable as CSV ({error})") from error
+    before = csv.field_size_limit(LARGEST_FIELD)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            yield from _csv_records(csv.reader(lines, strict=True), path.name)
+    except csv.Error as error:
+        raise BadInput(f"{path.name}: not readable as CSV ({error})") from error
+    finally:
+        csv.field_size_limit(before)
+
+
+def _csv_records(reader: Iterator[list[str]], name: str) -> Iterator[tuple[int, dict[str, str]]]:
+    header = next(reader, [])
+    if len(set(header)) != len(header) or not all(header):
+        raise BadInput(f"{name}: expected a first line of different column names, got {header}")
+    for number, values in enumerate(reader, 2):
+        if len(values) != len(header):
+            raise BadInput(f"{name}: row {number}: expected {len(header)} values, got {len(values)}")
+        yield number, dict(zip(header, values, strict=True))
 
 
 def _parquet_rows(path: Path) -> list[dict[str, Any]]:
