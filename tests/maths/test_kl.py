@@ -88,7 +88,9 @@ def test_straight_through_has_one_value_and_the_other_gradient():
     assert expected_gradient(values, logits) == pytest.approx(REVERSE, abs=1e-10)
 
 
-def optimum(name: str, *, in_reward: bool, beta: float = 0.5, steps: int = 3000) -> tuple[float, float]:
+def optimum(
+    name: str, *, in_reward: bool, beta: float = 0.5, rate: float = 4.0, steps: int = 500
+) -> tuple[float, float]:
     """Mean reward and KL where gradient ascent on reward - beta KL ends, with population gradients."""
     reward = torch.tensor([0.0, 1.0, 0.0, 0.5], dtype=torch.float64)
     logits = REF.log().clone().requires_grad_()
@@ -99,7 +101,7 @@ def optimum(name: str, *, in_reward: bool, beta: float = 0.5, steps: int = 3000)
         weight = reward - (beta * kl.detach() if in_reward else 0.0)
         objective = (policy * weight * logp).sum() - (0.0 if in_reward else beta * (policy * kl).sum())
         (gradient,) = torch.autograd.grad(objective, logits)
-        logits = (logits + gradient).detach().requires_grad_()
+        logits = (logits + rate * gradient).detach().requires_grad_()
     policy = torch.softmax(logits.detach(), 0)
     return float(policy @ reward), float(exact_kl(policy.log(), REF.log()))
 
