@@ -1,5 +1,9 @@
 """Code rewards: what is paid, what is not, and which of the four states says so; stdin/stdout policies."""
 
+import os
+import time
+from pathlib import Path
+
 import pytest
 
 from assay.errors import BadInput
@@ -18,6 +22,7 @@ from assay.rewards.code import (
 )
 from assay.rewards.code.reward import score_of
 from assay.rewards.code.stdio import same_output
+from assay.rewards.running import RewardRunner
 
 try:
     require_isolation()
@@ -238,3 +243,41 @@ def test_tokens_within_a_tolerance():
     assert not same_output("0.3 x", "0.31 x", "tokens", rule)
     assert not same_output("0.3", "nothing", "tokens", rule)
     assert not same_output("inf", "1e400x", "tokens", rule)
+
+
+def test_in_the_workers_of_training_a_slow_program_is_wrong_and_not_missing():
+    """The verdict comes from the reward itself, in the worker, before the runner loses patience."""
+    completions = [ADD, "```python\ndef add(a, b):\n    while True: pass\n```", ADD]
+    with RewardRunner(FunctionTestsReward(Limits(wall_s=1.0)), workers=2, time_limit=60.0) as runner:
+        scores = runner.score(completions, [{**TASK, "prompt": "add"}] * 3)
+    assert [(score.state, score.value) for score in scores] == [
+        ("scored", 1.0),
+        ("scored", 0.0),
+        ("scored", 1.0),
+    ]
+    assert scores[1].reason == "timeout"
+
+
+def test_a_runner_that_kills_its_worker_leaves_no_program():
+    endless = "```python\ndef add(a, b):\n    while True: pass\n```"
+    with RewardRunner(FunctionTestsReward(Limits(wall_s=100, verdict_s=100)), time_limit=2.0) as runner:
+        score = runner.score([endless], [{**TASK, "prompt": "add"}])[0]
+    assert score.state == "missing"
+    last = time.monotonic() + 10
+    while (left := programs()) and time.monotonic() < last:
+        time.sleep(0.05)
+    assert left == []
+
+
+def programs():
+    """Running supervisors and programs of this sandbox that descend from nobody but us or init."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = Path(f"/proc/{name}/cmdline").read_bytes()
+            parent = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if b"code.supervisor import main" in words and parent in ("1", str(os.getpid())):
+            found.append(name)
+    return found

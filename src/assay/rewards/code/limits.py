@@ -13,6 +13,9 @@ BOX = "/box"  # the temporary folder, as a program sees it where it has a file s
 class Limits:
     """Limits of one sandboxed process and of the verdict it belongs to.
 
+    The defaults end a verdict within the 10 seconds that :class:`assay.rewards.running.RewardRunner` gives a
+    sample: a runner that is quicker makes a slow program ``missing`` instead of wrong.
+
     Attributes:
         wall_s: seconds for one process, counted from when the sandbox is ready for the program.
         verdict_s: seconds for all processes of one completion (stdin/stdout tests start one for each test).
@@ -27,9 +30,9 @@ class Limits:
         BadInput: a limit that is not above 0.
     """
 
-    wall_s: float = 10.0
-    verdict_s: float = 30.0
-    cpu_s: float = 10.0
+    wall_s: float = 5.0
+    verdict_s: float = 8.0
+    cpu_s: float = 5.0
     memory_mb: int = 512
     processes: int = 32
     file_mb: int = 8
