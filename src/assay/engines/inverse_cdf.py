@@ -6,6 +6,7 @@ exponential race, one uniform number per token.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -21,17 +22,17 @@ class Drawn(NamedTuple):
     entropy_B: Tensor
 
 
-def draw(logits_BV: Tensor, uniform_B: Tensor, *, block: int = 256) -> Drawn:
+def draw(logits_BV: Tensor, uniform_B: Tensor, *, block: int | None = None) -> Drawn:
     """Draw one token a row from softmax(logits) at the given uniform numbers.
 
     Args:
         logits_BV: finite or -inf, shape (B, V); float32 arithmetic whatever the dtype.
         uniform_B: in [0, 1), shape (B,).
-        block: width of a first-level block.
+        block: width of a first-level block; about the square root of V by default.
     """
     logp_BV = F.log_softmax(logits_BV.float(), dim=-1)
     p_BV = logp_BV.exp()
-    token_B = _invert(p_BV, uniform_B, block)
+    token_B = _invert(p_BV, uniform_B, block or max(16, math.isqrt(p_BV.shape[1])))
     picked = logp_BV.gather(1, token_B[:, None]).squeeze(1)
     entropy = -(p_BV * logp_BV.clamp_min(-1e4)).sum(-1)
     return Drawn(token_B, picked, entropy)

@@ -39,7 +39,7 @@ class _Weights(NamedTuple):
 
 
 class _Cache:
-    """Keys and values, (layers, B, N, columns, D), and the additive mask (B, 1, 1, columns)."""
+    """Keys and values, (layers, B, N, columns, D), and the additive mask (B, N, 1, columns)."""
 
     def __init__(self, keys: Tensor, values: Tensor, mask: Tensor) -> None:
         self.keys, self.values, self.mask = keys, values, mask
@@ -135,7 +135,8 @@ def _prefill(
     column = torch.arange(width + room)
     gap = (column[None] >= lengths_P[:, None]) & (column[None] < width)
     mask = torch.zeros(gap.shape).masked_fill_(gap, float("-inf"))
-    return _Cache(keys, values, mask[which_B][:, None, None]), last, lengths_P
+    mask_BN = mask[which_B][:, None, None].expand(-1, config.heads, -1, -1).contiguous()
+    return _Cache(keys, values, mask_BN), last, lengths_P
 
 
 def _finish_layer(x: Tensor, mixed: Tensor, layer: _Layer, epsilon: float) -> Tensor:
@@ -181,7 +182,7 @@ def _step(
     config = module.config
     rows = len(token_B)
     cos, sin = module.cos_TD[position_B][:, None], module.sin_TD[position_B][:, None]
-    mask = cache.mask[:, 0, :, : column + 1].repeat_interleave(config.heads, 0)
+    mask = cache.mask.flatten(0, 1)[:, :, : column + 1]
     scale = config.head_size**-0.5
     x = weights.embedding[token_B]
     for index, layer in enumerate(weights.layers):

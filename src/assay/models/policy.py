@@ -41,8 +41,10 @@ class Policy(ABC):
         """Text of sampled ids; the end token is left out, nothing else is."""
 
     @abstractmethod
-    def hidden(self, ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        """Last hidden states, shape (B, T, H), of right-padded rows with the given lengths."""
+    def completion_hidden(
+        self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]
+    ) -> Tensor:
+        """Hidden states that predict each completion token, right-padded, shape (B, T, H)."""
 
     @abstractmethod
     def head(self) -> tuple[Tensor, Tensor | None]:

@@ -73,13 +73,17 @@ class _Attention(nn.Module):
         self.v_proj = nn.Linear(size, size, bias=False)
         self.o_proj = nn.Linear(size, size, bias=False)
 
-    def forward(self, x_BTH: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
+    def project(self, x_BTH: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys (rotated) and values, each (B, N, T, D)."""
         q, k, v = (
             projection(x_BTH).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        q, k = rotate(q, cos_TD, sin_TD), rotate(k, cos_TD, sin_TD)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return rotate(q, cos, sin), rotate(k, cos, sin), v
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """Attend, causally or by a boolean mask, and project; (B, T, H)."""
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
         return self.o_proj(mixed.transpose(1, 2).flatten(-2))
 
 
@@ -105,8 +109,13 @@ class Block(nn.Module):
         self.mlp = _FeedForward(config)
 
     def forward(self, x: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
-        """Map (B, T, H) to (B, T, H)."""
-        x = x + self.self_attn(self.input_layernorm(x), cos_TD, sin_TD)
+        """Map (B, T, H) to (B, T, H), causally."""
+        q, k, v = self.self_attn.project(self.input_layernorm(x), cos_TD, sin_TD)
+        return self.finish(x, self.self_attn.mix(q, k, v, None))
+
+    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """Add what attention gave, then the feed-forward."""
+        x = x + mixed
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -169,6 +178,42 @@ class TinyDecoder(nn.Module):
         for block in self.blocks:
             x = block(x, cos, sin)
         return self.model.norm(x)
+
+    def completion_hidden(
+        self, prompts_PL: Tensor, lengths_P: Tensor, which_B: Tensor, completions_BT: Tensor
+    ) -> Tensor:
+        """Hidden states that predict each completion token, (B, T, H); every prompt is run once.
+
+        The same numbers as :meth:`hidden` on joined rows, at the cost of P prompts instead of B.
+
+        Args:
+            prompts_PL: right-padded prompts, with lengths (P,). which_B: each row's prompt.
+            completions_BT: right-padded completions.
+        """
+        width, steps = prompts_PL.shape[1], completions_BT.shape[1] - 1
+        cos_L, sin_L = self.cos_TD[:width], self.sin_TD[:width]
+        place_BT = lengths_P[which_B][:, None] + torch.arange(steps, device=prompts_PL.device)
+        cos_BT, sin_BT = self.cos_TD[place_BT][:, None], self.sin_TD[place_BT][:, None]
+        seen_BL = torch.arange(width, device=prompts_PL.device) < lengths_P[which_B][:, None]
+        causal_TT = torch.ones(steps, steps, dtype=torch.bool, device=prompts_PL.device).tril()
+        mask = torch.cat(
+            [
+                seen_BL[:, None, None].expand(-1, 1, steps, -1),
+                causal_TT.expand(len(which_B), 1, -1, -1),
+            ],
+            dim=-1,
+        )
+        x = self.model.embed_tokens(prompts_PL)
+        y = self.model.embed_tokens(completions_BT[:, :-1])
+        for block in self.blocks:
+            q, k, v = block.self_attn.project(block.input_layernorm(x), cos_L, sin_L)
+            if steps:
+                own_q, own_k, own_v = block.self_attn.project(block.input_layernorm(y), cos_BT, sin_BT)
+                keys, values = torch.cat([k[which_B], own_k], 2), torch.cat([v[which_B], own_v], 2)
+                y = block.finish(y, block.self_attn.mix(own_q, keys, values, mask))
+            x = block.finish(x, block.self_attn.mix(q, k, v, None))
+        last_PH = x[torch.arange(len(x), device=x.device), lengths_P - 1]
+        return self.model.norm(torch.cat([last_PH[which_B][:, None], y], dim=1))
 
     def forward(self, ids_BT: Tensor) -> Tensor:
         """Return the logits of every id, padding included, shape (B, T, V)."""

@@ -51,10 +51,15 @@ class TinyPolicy(Policy):
         kept = [token for token in ids if token != self.eos_id]
         return self.tokenizer.decode(kept, skip_special_tokens=False)
 
-    def hidden(self, ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        """Last hidden states (B, T, H); right padding needs no mask."""
-        del lengths_B
-        return self.module.hidden(ids_BT)
+    def completion_hidden(
+        self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]
+    ) -> Tensor:
+        """Hidden states that predict each completion token (B, T, H); equal prompts are run once."""
+        place: dict[tuple[int, ...], int] = {}
+        which_B = torch.tensor([place.setdefault(tuple(prompt), len(place)) for prompt in prompt_ids])
+        prompts_PL, lengths_P = pad_right(list(place), self.pad_id)
+        completions_BT, _ = pad_right(completion_ids, self.pad_id)
+        return self.module.completion_hidden(prompts_PL, lengths_P, which_B, completions_BT)
 
     def head(self) -> tuple[Tensor, Tensor | None]:
         """The tied head over every id but padding."""

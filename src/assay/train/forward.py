@@ -68,13 +68,9 @@ def pad_floats(rows: Sequence[Sequence[float]], mask_BT: Tensor) -> Tensor:
 
 def _completion_logits(policy: Policy, rows: TokenRows, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """Logits (N, V) that predict each real completion token, the tokens (N,), and the mask (B, T)."""
-    joined = [[*prompt, *done] for prompt, done in zip(rows.prompt_ids, rows.completion_ids, strict=True)]
-    ids_BL, lengths_B = pad_right(joined, policy.pad_id)
     targets_BT, counts_B = pad_right(rows.completion_ids, policy.pad_id)
     mask_BT = torch.arange(targets_BT.shape[1])[None] < counts_B[:, None]
-    row_N, column_N = mask_BT.nonzero(as_tuple=True)
-    position_N = (lengths_B - counts_B)[row_N] + column_N - 1
-    hidden_NH = policy.hidden(ids_BL, lengths_B)[row_N, position_N]
+    hidden_NH = policy.completion_hidden(rows.prompt_ids, rows.completion_ids)[mask_BT]
     weight_VH, bias_V = policy.head()
     return F.linear(hidden_NH, weight_VH, bias_V).float() / temperature, targets_BT[mask_BT], mask_BT
 
