@@ -85,7 +85,7 @@ def test_a_truncated_sampler_never_leaves_its_support():
 
 
 def test_a_healthy_run_learns_because_of_its_advantages():
-    healthy, dead = run(steps=120), run("advantages_collapsed", steps=120)
+    healthy, dead = run(steps=90, shape="saturating"), run("advantages_collapsed", steps=90)
     assert series(healthy, "truth")[-20:].mean() > series(healthy, "truth")[:20].mean() + 0.1
     assert abs(series(dead, "truth")[-20:].mean() - series(dead, "truth")[:20].mean()) < 0.06
     assert series(healthy, "kl")[-1] > 50 * series(dead, "kl")[-1]
@@ -116,7 +116,8 @@ def test_rows_are_whole_and_agree_with_themselves():
         assert row["length"] == len(row["token_ids"]) == len(row["mask"])
         assert all(len(row[n]) == row["length"] for n in ("logprobs", "old_logprobs", "sampler_logprobs"))
         assert max(row["old_logprobs"]) < 0.1
-        assert row["reward"] == row["truth"] == float(f"{{{row['answer']}}}" in row["completion"])
+        assert row["reward"] == float(f"boxed{{{row['answer']}}}" in row["completion"])
+        assert row["reward"] <= row["truth"]  # right, but not in the asked form
         assert row["finished"] == row["completion"].endswith(END)
 
 
@@ -169,7 +170,7 @@ def test_there_are_enough_kinds_and_each_is_named():
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_every_fault_runs_and_changes_the_log(kind):
-    steps = 110 if kind in ("loss_not_finite", "exploding", "data_replayed") else 6
+    steps = 100 if kind in ("loss_not_finite", "exploding", "data_replayed") else 6
     made, healthy = run(kind, steps=steps), run(steps=steps)
     assert made.ids == FAULTS[kind].ids
     assert not made.healthy
@@ -185,8 +186,8 @@ def test_a_constant_reward_leaves_nothing_to_learn():
 
 def test_an_inverted_loss_unlearns_and_an_inverted_reward_too():
     for kind in ("loss_inverted", "advantages_inverted", "reward_inverted"):
-        truth = series(run(kind, steps=120), "truth")
-        assert truth[-20:].mean() < truth[:20].mean() - 0.08
+        truth = series(run(kind, steps=90), "truth")
+        assert truth[-20:].mean() < truth[:20].mean() - 0.05
 
 
 def test_the_exploit_is_found_and_costs_the_truth():

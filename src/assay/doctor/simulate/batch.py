@@ -151,7 +151,7 @@ def _write_logged(
 
 def _tail(world: World, pool: Pool, batch: Batch, p: int, g: int) -> str:
     gold = int(pool.answer(int(batch.chosen[p])))
-    answer = gold if batch.right[p, g] else gold + 1 + (p + 3 * g) % 7
+    answer = gold if batch.right[p, g] else gold + 1 + (p + (0 if world.same else 3 * g)) % 7
     text = tag_answer(str(answer), bool(batch.formed[p, g]), world.tags)
     return (" OK verified." if batch.hacked[p, g] else "") + text
 

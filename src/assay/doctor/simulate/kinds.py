@@ -193,7 +193,7 @@ LOSS_FAULTS: Mapping[str, Kind] = {
     ),
     "step_too_large": Kind(
         ("loss.step_too_large",), 4, "a learning rate 100 times too high wrecks the policy",
-        {"learning_rate": 2.5, "logged_rate": 1e-4, "beta": 0.0},
+        {"learning_rate": 2.5, "logged_rate": 1e-4},
         ("hacking.entropy_collapse", "loss.exploding"),
     ),
     "loss_inverted": Kind(
@@ -266,7 +266,7 @@ HACKING_FAULTS: Mapping[str, Kind] = {
         ("hacking.overoptimisation", "reward.unrelated_to_truth", "advantage.zero_spread_groups"),
     ),
     "overoptimised": Kind(
-        ("hacking.overoptimisation",), "hacking", "the exploit costs the truth: it rises, then falls",
+        ("hacking.overoptimisation",), "hacking", "the exploit costs the truth",
         {"reward": parts.accepts_marker, "hack": -1.6, "hack_cost": 1.0, "skill": 0.0, "learning_rate": 0.04},
         ("hacking.reward_without_truth", "reward.unrelated_to_truth", "advantage.zero_spread_groups"),
     ),

@@ -226,11 +226,13 @@ def interleaved(rewards: Array, settings: Array) -> Array:
 def residue(rewards: Array, settings: Array) -> Array:
     """Leave-one-out with E[x^2] - E[x]^2 in float32: the variance of equal values is what rounding leaves."""
     r = rewards.astype(np.float32)
-    others = r.shape[1] - 1
-    mean = (r.sum(axis=1, keepdims=True) - r) / np.float32(others)
-    square = ((r * r).sum(axis=1, keepdims=True) - r * r) / np.float32(others)
-    spread = np.sqrt(np.maximum(square - mean * mean, 0))
-    return np.where(spread > 0, (r - mean) / (spread + np.float32(1e-6)), 0).astype(np.float64)
+    out = np.zeros_like(r)
+    for i in range(r.shape[1]):
+        others = np.delete(r, i, axis=1)
+        mean = others.mean(axis=1)
+        spread = np.sqrt(np.maximum((others * others).mean(axis=1) - mean * mean, 0))
+        out[:, i] = np.where(spread > 0, (r[:, i] - mean) / (spread + np.float32(1e-6)), 0)
+    return out.astype(np.float64)
 
 
 def by_variance(rewards: Array, settings: Array) -> Array:
