@@ -4,11 +4,12 @@
 
 A sandboxed program is everything that scoring one completion takes: start, confinement, loading, three tests,
 killing, reaping and comparing. The goal is at least half of the bare rate. Medians of interleaved rounds, so that
-a busy machine slows both down alike.
+a busy machine slows both down alike; processor time, of parent and children, for when it is very busy.
 """
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -36,26 +37,34 @@ def stdio_test() -> None:
     assert run_stdio_tests(SCRIPT, [StdioTest("2 3", "5")]).all_passed
 
 
-def seconds(work: Callable[[], None], count: int, workers: int) -> float:
-    start = time.perf_counter()
+def processor_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def seconds(work: Callable[[], None], count: int, workers: int) -> tuple[float, float]:
+    start, used = time.perf_counter(), processor_seconds()
     with ThreadPoolExecutor(workers) as pool:
         for done in [pool.submit(work) for _ in range(count)]:
             done.result()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, processor_seconds() - used
 
 
 def compare(rounds: int, batch: int, workers: int) -> None:
     works = (bare, function_tests, stdio_test)
-    taken = {work.__name__: [] for work in works}
+    taken: dict[str, list[tuple[float, float]]] = {work.__name__: [] for work in works}
     for _ in range(rounds):
         for work in works:
             taken[work.__name__].append(seconds(work, batch, workers))
-    for name, times in taken.items():
-        ratios = [base / own for base, own in zip(taken["bare"], times, strict=True)]
-        rate, best = batch / median(times), batch / min(times)
+    for name, pairs in taken.items():
+        wall, used = zip(*pairs, strict=True)
+        ratios = [
+            [base[at] / own[at] for base, own in zip(taken["bare"], pairs, strict=True)] for at in (0, 1)
+        ]
         print(
-            f"{workers} at a time  {name:15} {rate:7.1f}/s median  {best:7.1f}/s best  "
-            f"{median(ratios):5.2f} of bare (median of paired rounds)"
+            f"{workers} at a time  {name:15} {batch / median(wall):7.1f}/s, {batch / min(wall):7.1f}/s at best, "
+            f"{median(ratios[0]):5.2f} of bare; {median(used) / batch * 1e3:5.1f} ms of processor time each, "
+            f"{median(ratios[1]):5.2f} of bare"
         )
 
 
