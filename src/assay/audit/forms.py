@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from assay.audit.patterns import SLOT, templates
 from assay.audit.source import RewardSource
 
-THOUGHT = "Let me think about it step by step."
+THOUGHT = "I look at what is given and work it out."
+"""A thought without the words that rewards look for."""
 LONG_THOUGHT = " ".join([
-    "First I read the question again and note what is given.",
-    "Then I look for the quantity that is asked for.",
-    "After that I work through the steps one at a time and check each of them.",
-    "Finally I compare the result with the question once more.",
+    "I read the question again and note what is given.",
+    "I look for the quantity that is asked for.",
+    "I work through it one part at a time and look at each of them twice.",
+    "At the end I compare the outcome with the question once more.",
 ])  # fmt: skip
 COMMON = (
     SLOT, f"\\boxed{{{SLOT}}}", f"<answer>{SLOT}</answer>", f"#### {SLOT}", f"The answer is {SLOT}.",

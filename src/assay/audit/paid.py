@@ -22,7 +22,7 @@ from assay.audit.probes import (
 )
 from assay.records.finding import Finding
 
-FULL = 0.95
+FULL, EXACT = 0.95, 0.9999
 PLAINLY_WRONG = frozenset(
     {"sign", "near", "far", "ten times", "another gold", "another letter", "upside down"}
 )
@@ -124,11 +124,9 @@ def _wrong_values(bench: Bench, ledger: Ledger) -> Finding | None:
     hits = paid_hits(bench, probes, ledger)
     if not enough(bench, hits, probes):
         return None
-    full = [
-        hit
-        for hit in hits
-        if hit.share > FULL or (hit.probe.name in PLAINLY_WRONG and not _graded(bench, probes))
-    ]
+    graded = _graded(bench, probes)
+    full = [hit for hit in hits if hit.share > (EXACT if graded else FULL)]
+    full += [hit for hit in hits if hit.probe.name in PLAINLY_WRONG and not graded and hit not in full]
     if not enough(bench, full, probes):
         text = "Some wrong answers are paid in part: a graded score. Check that this is what you want."
         return hit_finding(bench, hits, probes, text, "warn")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from assay.audit.bench import JUNK, Bench, mentions
 from assay.audit.forms import THOUGHT
-from assay.audit.golds import Gold, wrong_values
+from assay.audit.golds import Gold, as_number, wrong_values
 from assay.audit.patterns import SLOT, matches
 from assay.audit.source import SHAPED
 from assay.audit.task_file import AuditTask
@@ -212,7 +212,7 @@ def _distractors(bench: Bench, task: AuditTask) -> list[str]:
     golds = [t.gold.text for t in bench.tasks if t.gold.kind == task.gold.kind]
     values = [v.text for v in wrong_values(task.gold, golds) if v.name in ("another gold", "another letter", "far",
                                                                          "near", "ten times")]  # fmt: skip
-    return list(dict.fromkeys(values))
+    return [text for text in dict.fromkeys(values) if clearly_wrong(task, text)]
 
 
 def value_probes(bench: Bench) -> list[Probe]:
@@ -224,13 +224,21 @@ def value_probes(bench: Bench) -> list[Probe]:
     for task in bench.good_tasks:
         same = [text for text, kind in golds.items() if kind == task.gold.kind and text != task.gold.text]
         for variant in wrong_values(task.gold, same):
-            if variant.name == "near" and asks_tolerance(task.prompt):
+            if not clearly_wrong(task, variant.text):
                 continue
             expected = f"the lowest score: {variant.text!r} is not {task.gold.text!r}"
             completion = bench.write(task, variant.text)
             found.append(Probe("accepts_wrong_value", variant.name, task, completion, expected))
         found += _in_passing(bench, task, same)
     return found
+
+
+def clearly_wrong(task: AuditTask, text: str) -> bool:
+    """Whether a wrong value stays wrong under the tolerance that the prompt may ask for."""
+    number = as_number(text)
+    if number is None or task.gold.number is None or not asks_tolerance(task.prompt):
+        return True
+    return abs(number - task.gold.number) > abs(task.gold.number) / 2
 
 
 def asks_tolerance(prompt: str) -> bool:

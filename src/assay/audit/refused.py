@@ -93,7 +93,7 @@ def _gold_by_gold(bench: Bench, ledger: Ledger) -> list[Finding]:
 
 def _is_paid(bench: Bench, task: AuditTask, templates: Sequence[str], low: float, span: float) -> bool:
     raw = task.row.get(task.column or "")
-    values = dict.fromkeys([task.gold.text, *([raw] if isinstance(raw, str) else [])])
+    values: list[str] = [task.gold.text, *([raw] if isinstance(raw, str) else [])]
     for template in templates:
         for value in values:
             score = bench.prober.score(task.key, template.replace(SLOT, value)).value

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 EVALUATORS = frozenset({"eval", "exec", "sympify", "parse_expr", "execfile"})
-COMPLETION_PARAMETERS = (
+COMPLETION_PARAMETERS: tuple[str, ...] = (
     "completion", "completions", "solution_str", "solution_strs", "queries", "response", "responses", "output",
     "generation", "model_output", "prediction", "solution_text",
 )  # fmt: skip
@@ -246,7 +246,7 @@ def tainted(nodes: Sequence[ast.AST]) -> set[str]:
 
     Scopes are ignored: a name is dirty everywhere once it is dirty somewhere.
     """
-    dirty = set(COMPLETION_PARAMETERS)
+    dirty: set[str] = {*COMPLETION_PARAMETERS}
     functions = {n.name: n for node in nodes for n in ast.walk(node) if isinstance(n, ast.FunctionDef)}
     while True:
         before = len(dirty)

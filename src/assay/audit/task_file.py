@@ -96,8 +96,8 @@ def _from_json(document: Any, path: Path) -> list[dict[str, Any]]:
     lengths = {len(value) for value in document.values() if isinstance(value, list)}
     if lengths and all(isinstance(value, list) for value in document.values()) and len(lengths) == 1:
         singular = {"prompts": "prompt", "completions": "completion"}
-        names = {name: singular.get(name, name) for name in document}
-        return [{names[n]: document[n][i] for n in document} for i in range(lengths.pop())]
+        columns = {singular.get(str(name), str(name)): values for name, values in document.items()}
+        return [{name: values[i] for name, values in columns.items()} for i in range(lengths.pop())]
     return [document]
 
 

@@ -245,7 +245,10 @@ def _passing(text: str) -> str:
 
 
 def _add(name: str, text: str) -> Callable[[Path], None]:
-    return lambda workspace: (workspace / name).write_text(text, "utf-8") and None
+    def change(workspace: Path) -> None:
+        (workspace / name).write_text(text, "utf-8")
+
+    return change
 
 
 def _rewrite(config: TreeConfig, head: str, body: str) -> Callable[[Path], None]:

@@ -1,3 +1,4 @@
+# ruff: noqa: B905, BLE001 - rewards as people write them
 """Flawed rewards that run programs."""
 
 import re
@@ -27,7 +28,9 @@ def run(source, seconds=5):
         path = Path(folder) / "main.py"
         path.write_text(source.replace("\x00", ""), "utf-8")
         try:
-            return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=seconds)
+            return subprocess.run(
+                [sys.executable, str(path)], capture_output=True, text=True, timeout=seconds
+            )
         except subprocess.TimeoutExpired:
             return None
 

@@ -1,3 +1,4 @@
+# ruff: noqa: B905, BLE001 - rewards as people write them
 """Flawed rewards over text answers, as people write them; each names the ids that would describe its flaw."""
 
 import json
@@ -84,7 +85,9 @@ def letter_in_the_tag(completion, answer):
     return 1.0 if answer in found else 0.0
 
 
-@flaw("letters plain", "accepts_guess_list", "accepts_wrong_value", "accepts_prompt_echo", "accepts_unreadable")
+@flaw(
+    "letters plain", "accepts_guess_list", "accepts_wrong_value", "accepts_prompt_echo", "accepts_unreadable"
+)
 def letter_anywhere(completions, answer, **kwargs):
     return [1.0 if gold in text else 0.0 for text, gold in zip(completions, answer)]
 
@@ -199,7 +202,10 @@ def pays_for_reasoning_length(completion, answer):
 
 @flaw("arithmetic tag", "pays_length")
 def bonus_per_sentence(completions, answer, **kwargs):
-    return [float(in_tag(text) == gold) + 0.1 * min(text.count("."), 20) for text, gold in zip(completions, answer)]
+    return [
+        float(in_tag(text) == gold) + 0.1 * min(text.count("."), 20)
+        for text, gold in zip(completions, answer)
+    ]
 
 
 @flaw("capitals line", "pays_agreement", "accepts_marker")
@@ -221,6 +227,7 @@ def judge_reads_its_own_transcript(completion, answer):
 @flaw("capitals plain", "accepts_judge_injection")
 def judge_follows_orders(completion, answer):
     """Stands for a language model used as a judge."""
+
     def judge(prompt):
         if re.search(r"ignore (all )?previous instructions", prompt, re.I):
             return "Rating: 10"
@@ -502,7 +509,10 @@ def mostly_things_not_done(completion, answer):
 def openrlhf_substring(queries, prompts, labels):
     import math
 
-    scores = [1.0 if label in query[len(prompt):] else 0.0 for query, prompt, label in zip(queries, prompts, labels)]
+    scores = [
+        1.0 if label in query[len(prompt) :] else 0.0
+        for query, prompt, label in zip(queries, prompts, labels)
+    ]
     return {"rewards": scores, "scores": [math.fsum([s]) for s in scores]}
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: B905 - rewards as people write them
 """Sound rewards that run programs: the tested program cannot say that it passed."""
 
 import ast
@@ -60,7 +61,7 @@ def returned(source, calls, seconds=5):
     if not lines or not lines[-1].startswith(token):
         return None
     try:
-        return json.loads(lines[-1][len(token):])
+        return json.loads(lines[-1][len(token) :])
     except ValueError:
         return None
 

@@ -1,3 +1,4 @@
+# ruff: noqa: B905, RUF007 - rewards as people write them
 """Sound rewards over text answers, as careful people write them: no audit may accuse one of them."""
 
 import json
@@ -140,7 +141,7 @@ def verl_with_parts(data_source, solution_str, ground_truth, extra_info=None):
 def openrlhf_box(queries, prompts, labels):
     scores = []
     for query, prompt, label in zip(queries, prompts, labels):
-        found = boxes(query[len(prompt):])
+        found = boxes(query[len(prompt) :])
         scores.append(1.0 if found and equal(found[-1], label) else 0.0)
     return {"rewards": scores, "scores": scores}
 
@@ -283,7 +284,9 @@ def integer_only_by_value(completion, answer):
 @sound("measures tag")
 def within_five_percent(completion, answer):
     found = value(only_tag(completion))
-    return float(found is not None and abs(found - Fraction(answer)) <= Fraction(5, 100) * abs(Fraction(answer)))
+    return float(
+        found is not None and abs(found - Fraction(answer)) <= Fraction(5, 100) * abs(Fraction(answer))
+    )
 
 
 @sound("measures tag")
@@ -444,7 +447,7 @@ def counts_down_from_the_end(solution_str, ground_truth, data_source="", extra_i
         if depth == 0:
             end = index
             break
-    return 1.0 if end and equal(solution_str[start + 7:end], ground_truth) else 0.0
+    return 1.0 if end and equal(solution_str[start + 7 : end], ground_truth) else 0.0
 
 
 @sound("capitals tag")
@@ -458,14 +461,18 @@ def digital_key_words_are_harmless(completion, answer):
 def table_of_letters(completions, answer, **kwargs):
     letters = {"A": 0, "B": 1, "C": 2, "D": 3}
     found = [letters.get(only_tag(text) or "") for text in completions]
-    return [1.0 if index is not None and index == letters[gold] else 0.0 for index, gold in zip(found, answer)]
+    return [
+        1.0 if index is not None and index == letters[gold] else 0.0 for index, gold in zip(found, answer)
+    ]
 
 
 @sound("arithmetic boxed")
 def numpy_result(completions, answer, **kwargs):
     import numpy as np
 
-    return np.array([bool(boxes(t)) and equal(boxes(t)[-1], g) for t, g in zip(completions, answer)], np.float32)
+    return np.array(
+        [bool(boxes(t)) and equal(boxes(t)[-1], g) for t, g in zip(completions, answer)], np.float32
+    )
 
 
 @sound("fractions boxed")
@@ -498,4 +505,6 @@ def soft_wrong(completion, answer):
 
 @sound("arithmetic tag")
 def two_thirds_scale(completion, answer):
-    return -3.0 + 2 * (only_tag(completion) is not None) * 0.25 + 4 * equal(only_tag(completion) or "", answer)
+    return (
+        -3.0 + 2 * (only_tag(completion) is not None) * 0.25 + 4 * equal(only_tag(completion) or "", answer)
+    )

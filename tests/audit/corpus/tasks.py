@@ -32,7 +32,13 @@ MEASURES = [
 PROGRAMS = [
     ("add", "a, b", "a + b", [("(1, 2)", "3"), ("(5, 5)", "10")], [("(7, -3)", "4"), ("(0, 41)", "41")]),
     ("double", "n", "2 * n", [("(4,)", "8"), ("(0,)", "0")], [("(-3,)", "-6"), ("(21,)", "42")]),
-    ("largest", "a, b", "max(a, b)", [("(1, 3)", "3"), ("(9, 4)", "9")], [("(-2, -8)", "-2"), ("(6, 7)", "7")]),
+    (
+        "largest",
+        "a, b",
+        "max(a, b)",
+        [("(1, 3)", "3"), ("(9, 4)", "9")],
+        [("(-2, -8)", "-2"), ("(6, 7)", "7")],
+    ),
 ]
 ASK = {
     "boxed": "Put the final answer in \\boxed{}.",
@@ -66,12 +72,14 @@ def programs(hidden):
     for name, arguments, body, shown, kept in PROGRAMS:
         cases = [f"assert {name}{call} == {value}" for call, value in shown]
         other = [f"assert {name}{call} == {value}" for call, value in kept]
-        found.append({
-            "prompt": f"Write a Python function {name}({arguments}). It must pass:\n" + "\n".join(cases),
-            "answer": f"def {name}({arguments}):\n    return {body}\n",
-            "entry_point": name,
-            "tests": "\n".join(other if hidden else cases),
-        })
+        found.append(
+            {
+                "prompt": f"Write a Python function {name}({arguments}). It must pass:\n" + "\n".join(cases),
+                "answer": f"def {name}({arguments}):\n    return {body}\n",
+                "entry_point": name,
+                "tests": "\n".join(other if hidden else cases),
+            }
+        )
     return found
 
 

@@ -1,0 +1,180 @@
+"""The parts of the audit: golds, patterns, source, minimising, tasks, rates."""
+
+import math
+import re
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.audit.advice import ADVICE
+from assay.audit.forms import asked_templates
+from assay.audit.golds import as_number, equal_forms, read_gold, wrong_values
+from assay.audit.labelled import rogan_gladen
+from assay.audit.minimise import minimised
+from assay.audit.patterns import SLOT, pumps, templates
+from assay.audit.probes import unit_of
+from assay.audit.source import read_source
+from assay.audit.task_file import gold_column, make_tasks, read_rows
+from assay.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("42", 42), ("-7", -7), ("1,250", 1250), ("3/4", Fraction(3, 4)), ("\\frac{3}{4}", Fraction(3, 4)),
+     ("$5$", 5), ("\u22125", -5), ("4.50", Fraction(9, 2)), ("4²", None), ("1/0", None), ("five", None)],
+)  # fmt: skip
+def test_plain_numbers_are_read_exactly(text, number):
+    assert as_number(text) == number
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [("12", "integer"), ("0.5", "decimal"), ("1/3", "fraction"), ("B", "choice"), ("Paris", "text"),
+     ("x^2 - 1", "expression"), (None, "unusable"), ("", "unusable"), ("def f(x):\n    return x\n", "code"),
+     ("so #### 7", "integer"), ("thus \\boxed{3.5}", "decimal")],
+)  # fmt: skip
+def test_kinds_of_gold(raw, kind):
+    assert read_gold(raw).kind == kind
+
+
+@given(st.integers(-(10**6), 10**6))
+def test_equal_forms_are_equal_and_wrong_values_are_not(number):
+    gold = read_gold(str(number))
+    for form in equal_forms(gold):
+        assert as_number(form.text.replace("+", "", 1)) == number, form
+    wrong = [v.text for v in wrong_values(gold, ["17", str(number)])]
+    assert wrong
+    assert all(as_number(text) != number for text in wrong)
+
+
+@given(st.fractions(max_denominator=50))
+def test_fractions_too(number):
+    gold = read_gold(f"{number.numerator}/{number.denominator}")
+    for form in equal_forms(gold):
+        read = as_number(form.text.replace("+", "", 1))
+        assert read is None or abs(float(read) - float(number)) < 1e-9, form
+    assert all(as_number(v.text) != number for v in wrong_values(gold, []))
+
+
+PATTERNS = [
+    r"<answer>(.*?)</answer>", r"^<think>\n.*?\n</think>\n<answer>\n(.*?)\n</answer>$", r"#### (\-?[0-9\.\,]+)",
+    r"\\boxed\{([^}]*)\}", r"[Aa]nswer\s*(?:is|:)\s*\(?([A-D])\)?", r"Score: (\d+)/10", r"\[\[(\w+)\]\]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_written_out_pattern_matches_itself(pattern):
+    found = templates(pattern)
+    assert found
+    assert any(SLOT in text for text in found)
+    for text in found:
+        filled = text.replace(SLOT, "A" if "A-D" in pattern else "7")
+        assert re.search(pattern, filled, re.DOTALL), filled
+
+
+def test_pumps_hold_the_repeated_part_many_times():
+    short, long = pumps([r"^(\w+\s?)*$"])[:2]
+    assert short.count("a") >= 30
+    assert 3000 < len(long) <= 4096
+
+
+def test_source_of_one_reward_does_not_hold_the_words_of_another(tmp_path):
+    path = tmp_path / "rewards.py"
+    path.write_text(
+        '"""Doc with SECRET."""\nimport re\nMARK = "GOOD JOB"\n'
+        "def first(completion):\n    'text OTHERDOC'\n    return float(MARK in completion)\n"
+        "def second(completion):\n    return float('SEVEN' in completion and eval(completion.strip()))\n"
+    )
+    first, second = read_source(f"{path}:first"), read_source(f"{path}:second")
+    assert "GOOD JOB" in first.markers
+    assert not {"SEVEN", "SECRET", "text OTHERDOC"} & set(first.markers)
+    assert first.evaluators == ()
+    assert [name for _, name in second.evaluators] == ["eval"]
+
+
+def test_eval_of_something_else_is_not_evaluation_of_the_text(tmp_path):
+    path = tmp_path / "rewards.py"
+    path.write_text(
+        "def r(completion, answer):\n    table = eval(answer)\n    return float(completion in table)\n"
+    )
+    assert read_source(f"{path}:r").evaluators == ()
+
+
+def test_taint_passes_through_calls(tmp_path):
+    path = tmp_path / "rewards.py"
+    path.write_text(
+        "def value(text):\n    return eval(text)\n"
+        "def r(completion, answer):\n    last = completion.split()[-1]\n    return float(value(last) == answer)\n"
+    )
+    assert len(read_source(f"{path}:r").evaluators) == 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "template"),
+    [("Put it in \\boxed{}.", f"\\boxed{{{SLOT}}}"), ("Reply inside <answer></answer>.", f"<answer>{SLOT}</answer>"),
+     ("End with #### 7.", f"#### {SLOT}"), ("Reply in JSON: {'result': 7}", f'{{"result": {SLOT}}}'),
+     ("Finish with 'Answer: 7'", f"Answer: {SLOT}")],
+)  # fmt: skip
+def test_forms_asked_for_are_read_from_the_prompt(prompt, template):
+    assert template in asked_templates([prompt])
+
+
+@pytest.mark.parametrize(
+    ("template", "unit"),
+    [(f"<think>\nx\n</think>\n<answer>\n{SLOT}\n</answer>", f"<answer>\n{SLOT}\n</answer>"),
+     (f"So it is \\boxed{{{SLOT}}}.", f"\\boxed{{{SLOT}}}"), (f"Hm.\nAnswer: {SLOT}\n", f"Answer: {SLOT}")],
+)  # fmt: skip
+def test_the_unit_that_states_the_answer(template, unit):
+    assert unit_of(template) == unit
+
+
+@given(st.text("ab ", max_size=30), st.text("ab ", max_size=30))
+def test_a_minimised_text_still_pays_and_is_short(before, after):
+    found = minimised(f"{before} KEY {after}", lambda text: "KEY" in text)
+    assert found == "KEY"
+
+
+def test_gold_columns():
+    rows = [{"prompt": "q", "solution": "long text", "answer": "5"}]
+    assert gold_column(rows, ["completion", "answer"]) == "answer"
+    assert gold_column(rows, ["completion", "solution"]) == "solution"
+    assert (
+        gold_column([{"prompt": "q", "reward_model": {"ground_truth": "5"}}], [])
+        == "reward_model.ground_truth"
+    )
+    assert gold_column([{"prompt": "q"}], []) is None
+
+
+def test_rows_of_columns_and_broken_lines(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text('{"prompts": ["a", "b"], "answer": ["1", "2"]}')
+    assert read_rows(path) == [{"prompt": "a", "answer": "1"}, {"prompt": "b", "answer": "2"}]
+    broken = tmp_path / "t.jsonl"
+    broken.write_text('{"prompt": "a"}\n{oops\n')
+    with pytest.raises(BadInput, match="line 2"):
+        read_rows(broken)
+    with pytest.raises(BadInput, match="does not exist"):
+        read_rows(tmp_path / "none.jsonl")
+
+
+def test_a_known_completion_is_kept():
+    task = make_tasks([{"prompt": "q", "answer": "5", "completion": "It is 5."}], ["answer"], [])[0]
+    assert task.completions == ("It is 5.",)
+    assert task.with_gold("6")["answer"] == "6"
+
+
+@given(st.floats(0.01, 0.99), st.floats(0, 0.4), st.floats(0, 0.4))
+def test_rogan_gladen_inverts_the_two_rates(right, false_positive, false_negative):
+    observed = right * (1 - false_negative) + (1 - right) * false_positive
+    assert rogan_gladen(observed, false_positive, false_negative) == pytest.approx(right, abs=1e-9)
+
+
+def test_rogan_gladen_is_unknown_for_a_reward_without_information():
+    assert math.isnan(rogan_gladen(0.5, 0.5, 0.5))
+
+
+def test_every_piece_of_advice_says_why_and_how():
+    assert len(ADVICE) >= 29
+    assert all(advice.why and advice.fix for advice in ADVICE.values())
