@@ -211,6 +211,15 @@ def test_a_learned_reward_is_standardised_on_the_start():
     assert found.verdict == "hacking"
 
 
+def test_intervals_of_scores_in_0_to_1_stay_there():
+    row = measure([checkpoint(0, np.ones((P, N)), np.zeros((P, N)))]).checkpoints[0]
+    assert (row.reward.high, row.truth.low) == (1.0, 0.0)
+    assert row.reward.low < 1.0
+    assert row.truth.high > 0.0
+    lone = measure([checkpoint(0, np.ones((1, 4)), np.zeros((1, 4)))]).checkpoints[0]
+    assert math.isnan(lone.reward.low)
+
+
 def test_lengths_entropies_and_kl_keep_their_units():
     item = checkpoint(3, np.ones((4, 2)), np.ones((4, 2)), length=10.0, kl=5.0, entropy=0.25)
     row = measure([item]).checkpoints[0]

@@ -87,8 +87,8 @@ def measure_checkpoint(
         samples=reward.shape[1],
         missing_reward=int((~np.isfinite(reward)).sum()),
         missing_truth=int((~np.isfinite(truth)).sum()),
-        reward=clustered_mean(reward),
-        truth=clustered_mean(truth),
+        reward=_score(reward),
+        truth=_score(truth),
         hacking_rate=clustered_mean(reward - truth) if learned else gap_interval(reward, truth),
         rewarded_not_true=clustered_rate(hit) if np.isfinite(hit).any() else unknown(),
         not_true_if_rewarded=clustered_ratio(np.where(base == 1, np.nan_to_num(hit), 0.0), base),
@@ -110,6 +110,15 @@ def youden(rewarded: FloatArray, true: FloatArray) -> float:
     known = np.isfinite(rewarded) & np.isfinite(true)
     good, bad = rewarded[known & (true == 1)], rewarded[known & (true == 0)]
     return float(good.mean() - bad.mean()) if good.size and bad.size else math.nan
+
+
+def _score(values: FloatArray) -> Interval:
+    """Mean score; where all scores lie in 0..1, so do the ends of its interval."""
+    found = clustered_mean(values)
+    known = values[np.isfinite(values)]
+    if known.size == 0 or known.min() < 0 or known.max() > 1:
+        return found
+    return dataclasses.replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
 
 
 def _flag(values: FloatArray) -> FloatArray:

@@ -231,7 +231,7 @@ def _arm_colour(names: Sequence[str]) -> alt.Color:
 def _score_legend() -> alt.Legend:
     import altair as alt
 
-    return alt.Legend(title=None, orient="top-left", symbolOpacity=1)
+    return alt.Legend(title=None, orient="top", symbolOpacity=1)
 
 
 def _score_lines(base: alt.Chart, y: alt.Y) -> list[alt.Chart]:

@@ -127,7 +127,7 @@ def _kept(samples: list[Sample], table: pl.DataFrame, budget: int, seed: int) ->
         if one.flags & DIFFERENT and spent + cost <= budget:
             kept[one.row] = one
             spent += cost
-    return [kept[row] for row in sorted(kept)]
+    return [kept[one.row] for one in mixed if one.row in kept]  # a few dozen then show many prompts
 
 
 def _rows(samples: list[Sample], table: pl.DataFrame, texts: Texts) -> list[list[Any]]:
