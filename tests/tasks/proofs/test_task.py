@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from assay.errors import BadInput
+from assay.tasks.proofs import scoring
 from assay.tasks.proofs.difficulty import LEVELS, Difficulty, difficulty_of
 from assay.tasks.proofs.examples import FAILURES, generate_examples
 from assay.tasks.proofs.formula import atom, parse_formula
@@ -160,6 +161,16 @@ def test_premises_and_goal_come_from_the_task_not_from_the_text():
 def test_truth_needs_entailment_whatever_the_proof_says():
     unentailed = {"prompt": "1. P premise\n|- Q\n", "premises": ["P"], "goal": "Q"}
     assert proof_truth("2. Q R 1\n", unentailed) == 0.0
+
+
+@pytest.mark.parametrize(("name", "earned"), [("check_proof", 0.0), ("entails", 1.0)])
+def test_truth_is_two_instruments_and_either_can_refuse(monkeypatch, name, earned):
+    """With a checker that accepts everything, entailment still decides, and the other way round."""
+    monkeypatch.setattr(scoring, name, lambda *args, **kwargs: True)
+    unentailed = {"prompt": "1. P premise\n|- Q\n", "premises": ["P"], "goal": "Q"}
+    assert proof_truth("2. Q R 1\n", unentailed) == 0.0
+    assert proof_truth(GOLD, TASK) == 1.0
+    assert proof_truth("3. Q R 1\n", TASK) == 1.0 - earned
 
 
 @pytest.mark.parametrize(
