@@ -177,6 +177,13 @@ class TestLimits:
         assert result.breach == "timeout"
         assert time.monotonic() - start < 4
 
+    def test_a_program_that_hangs_when_loaded_does_not_block_a_large_call(self):
+        start = time.monotonic()
+        code = "import time\ntime.sleep(60)\ndef f(x): return x\n"
+        result = run_function_tests(code, "f", [FunctionTest(["x" * 3_000_000], 1)], Limits(wall_s=0.5))
+        assert result.breach == "timeout"
+        assert time.monotonic() - start < 10
+
     def test_stdin_is_at_its_end(self):
         assert "EOFError" in answer_of("input()")
 
@@ -273,8 +280,8 @@ class TestFailure:
         broken = Isolation("namespaces", {"mnt": os.open("/dev/null", os.O_RDONLY)})
         try:
             result = run_function_tests(HONEST, "f", ONE, isolation=broken)
-            with pytest.raises(SandboxFailed), Session(Limits(), broken):
-                pass
+            with Session(Limits(), broken) as session, pytest.raises(SandboxFailed):
+                session.wait()
         finally:
             os.close(broken.namespaces["mnt"])
         assert result.failure

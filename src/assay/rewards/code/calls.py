@@ -36,18 +36,27 @@ class Calls:
     def __init__(self, session: Session) -> None:
         self._session, self._token = session, secrets.token_hex(16)
 
-    def load(self, code: str, entry_point: str) -> Reply:
-        """Run the module and find the function; status ``value`` when it is there."""
+    def load(self, code: str, entry_point: str) -> None:
+        """Send the module and the function's name; what came of it is known with the first call."""
         message = {"form": "calls", "code": code, "entry_point": entry_point, "token": self._token}
-        return self._exchange("load", message)
+        self._session.tell(message)
+        self.loaded: Reply | None = None
 
-    def call(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Reply:
-        """Call the function with plain data."""
-        if self._session.unasked:
+    def call(self, arguments: Sequence[Any], keywords: Mapping[str, Any], last: bool = False) -> Reply:
+        """Call the function with plain data; with ``last`` the program ends after its answer.
+
+        When the program could not be loaded, this is why; ``loaded`` then has another status than ``value``.
+        """
+        if self.loaded is not None and self._session.unasked:
             return Reply("forged", reason=FORGED)
         # a fresh number for each call: no record can be written ahead
         number = secrets.token_hex(8)
-        reply = self._exchange(number, {"id": number, "args": list(arguments), "kwargs": dict(keywords)})
+        self._session.tell({"id": number, "args": list(arguments), "kwargs": dict(keywords), "last": last})
+        if self.loaded is None:
+            self.loaded = self._record("load")
+        if self.loaded.status != "value":
+            return self.loaded
+        reply = self._record(number)
         if reply.status != "value":
             return reply
         try:
@@ -55,15 +64,15 @@ class Calls:
         except plain.NotPlain as error:
             return Reply("forged", reason=str(error))
 
-    def _exchange(self, number: str, message: Mapping[str, Any]) -> Reply:
+    def _record(self, number: str) -> Reply:
         try:
-            record = self._session.ask(dict(message))
+            record = self._session.listen()
         except plain.NotPlain as error:
             return Reply("forged", reason=str(error))
         if record is None:
             return Reply("none", reason=self._session.breach or NO_RECORD)
         match record:
-            case [str(token), str(name), "ready" | "value", value] if self._is_ours(token, name, number):
+            case [str(token), str(name), "value", value] if self._is_ours(token, name, number):
                 return Reply("value", value)
             case [str(token), str(name), "raised", str(reason)] if self._is_ours(token, name, number):
                 return Reply("raised", reason=reason)

@@ -66,10 +66,12 @@ def _serve_calls(control: int, load: dict[str, Any]) -> None:
         send("load", "raised", dumped(error))
         leave(0)
         return
-    send("load", "ready", None)
+    send("load", "value", b"")
     while (payload := frames.read_frame(control, read)) is not None:
         call = decode(payload, hashed=True)
         send(call["id"], *_call(function, call, encode))
+        if call["last"]:
+            break
     leave(0)
 
 

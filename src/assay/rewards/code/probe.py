@@ -95,12 +95,8 @@ def run_probe(isolation: Isolation) -> dict[str, str | None]:
         folders.remove(tempfile.gettempdir())  # there the name leads to the program's own folder
     with Session(Limits(wall_s=20), isolation) as session:
         calls = Calls(session)
-        loaded = calls.load(PROBE, "probe")
-        reply = (
-            calls.call([folders, os.getpid(), os.path.abspath(__file__)], {})
-            if loaded.status == "value"
-            else loaded
-        )
+        calls.load(PROBE, "probe")
+        reply = calls.call([folders, os.getpid(), os.path.abspath(__file__)], {}, last=True)
         if not isinstance(reply.value, DictOf):
             raise SandboxFailed(f"the probe gave no answer: {reply.reason}")
         session.end()

@@ -91,6 +91,7 @@ class Session:
         self._out, self._err, self._written = bytearray(), bytearray(), 0
         self._report, self._report_ended, self._control_ended = bytearray(), False, False
         self.breach: str | None = None
+        self._greeted, self._most_s = False, limits.wall_s
         self._selector = selectors.DefaultSelector()
         self._deadline = time.monotonic() + STARTUP_S
         with contextlib.ExitStack() as stack:
@@ -98,11 +99,6 @@ class Session:
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Session:
-        try:
-            self._greet()
-        except BaseException:
-            self.close()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -181,26 +177,40 @@ class Session:
         if stdin is not None:
             watch(stdin, selectors.EVENT_WRITE, lambda: self._feed(stdin))
 
-    def _greet(self) -> None:
-        greeting = self._receive()
+    def greet(self) -> None:
+        """Wait until the program's process is confined; its time runs from now on. Needed once, done by itself.
+
+        Raises:
+            SandboxFailed: it could not be confined.
+        """
+        if self._greeted:
+            return
+        self._greeted = True
+        greeting = self._next_frame()
         if greeting != plain.encode(["ready"]):
             tail = bytes(self._err[-TAIL:]).decode("utf-8", "replace").strip()
             said = "" if greeting is None else str(plain.decode(greeting)[1:])
             raise SandboxFailed(f"the sandbox did not start: {said or self.breach or ''} {tail}".strip())
-        self._deadline = time.monotonic() + self._limits.wall_s
+        self._deadline = time.monotonic() + self._most_s
 
     def shorten(self, seconds: float) -> None:
-        """End the program at the latest ``seconds`` from now."""
-        self._deadline = min(self._deadline, time.monotonic() + seconds)
+        """End the program at the latest after ``seconds`` (from its start); to be called before it is greeted."""
+        self._most_s = min(self._most_s, seconds)
 
     def ask(self, message: object) -> Any | None:
         """Send plain data and wait for one answer; None when the program ended or broke a limit.
 
         Raises:
             NotPlain: the message is not plain data, or the answer spells nothing.
+            SandboxFailed: the sandbox could not be started.
         """
         self.tell(message)
-        answer = self._receive()
+        return self.listen()
+
+    def listen(self) -> Any | None:
+        """Wait for one answer; as :meth:`ask`."""
+        self.greet()
+        answer = self._next_frame()
         return None if answer is None else plain.decode(answer)
 
     def tell(self, message: object) -> None:
@@ -211,6 +221,7 @@ class Session:
             try:
                 left = left[self._control.send(left) :]
             except BlockingIOError:
+                self.greet()  # from now on the program's own limit holds, also for what it does not read
                 if self._control_ended:
                     return
                 self._wait_to_send()
@@ -224,7 +235,7 @@ class Session:
         if not self._control_ended:
             self._selector.modify(self._control, selectors.EVENT_READ, self._read_control)
 
-    def _receive(self) -> bytes | None:
+    def _next_frame(self) -> bytes | None:
         """The next complete frame, or None. Frames that came before a limit was broken still count."""
         while True:
             size = int.from_bytes(self._pending[: plain.HEADER], "big")
@@ -300,6 +311,7 @@ class Session:
 
     def wait(self) -> Ending:
         """Let the program run to its end or to a limit; see :meth:`end`."""
+        self.greet()
         while not self._over():
             self._step()
         return self.end()

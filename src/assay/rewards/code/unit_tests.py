@@ -113,13 +113,10 @@ def _ask_all(
     outcomes: list[TestOutcome],
 ) -> str | None:
     """Fill ``outcomes`` as far as the program answers; returns the breach that its records show."""
-    loaded = calls.load(code, entry_point)
-    if loaded.status != "value":
-        outcomes += _rest(tests, [], loaded.reason or "the program could not be loaded")
-        return _breach_of(loaded)
+    calls.load(code, entry_point)
     for position, test in enumerate(tests):
-        reply = calls.call(test.args, test.kwargs)
-        if reply.status == "none" or _breach_of(reply):
+        reply = calls.call(test.args, test.kwargs, last=position == len(tests) - 1)
+        if reply is calls.loaded or reply.status == "none" or _breach_of(reply):
             outcomes += _rest(tests, outcomes, reply.reason or NOT_REACHED)[len(outcomes) :]
             return _breach_of(reply)
         reason = reply.reason
