@@ -135,7 +135,29 @@ def _axes(data: Logits, normal: Floats) -> list[Match]:
         ),
         Match("logprob.wrong_axis", "the ids in reverse order", difference(back, data.logged)),
         *_fixed_column(data, normal),
+        Match("logprob.wrong_axis", "softmax over the positions", _offset_error(data, by_row=True)),
+        Match("logprob.wrong_axis", "softmax over the batch", _offset_error(data, by_row=False)),
     ]
+
+
+def _offset_error(data: Logits, *, by_row: bool) -> float:
+    """Spread of (logit - logged) among equal tokens of one row (or of one position).
+
+    A softmax over the positions subtracts what depends on row and token only, also where the excerpt shows a part
+    of the positions; one over the batch what depends on position and token.
+    """
+    offset = gather(data.logits, data.token_ids) - data.logged
+    known = np.isfinite(offset)
+    place = np.broadcast_to(
+        np.arange(offset.shape[0 if by_row else 1])[:, None] if by_row else np.arange(offset.shape[1]),
+        offset.shape,
+    )
+    keys = (place.astype(np.int64) * (int(data.token_ids.max()) + 1) + data.token_ids)[known]
+    values = offset[known]
+    order = np.argsort(keys, kind="stable")
+    same = keys[order][1:] == keys[order][:-1]
+    gaps = np.abs(np.diff(values[order]))[same]
+    return float(np.median(gaps)) if gaps.size >= 8 else math.inf
 
 
 def _fixed_column(data: Logits, normal: Floats) -> list[Match]:

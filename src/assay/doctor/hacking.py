@@ -276,7 +276,7 @@ def entropy_collapse(view: View) -> Finding:
     )
     evidence = {"start": start, "end": end, "reward_level": level, "lowest": float(values.min())}
     gone = start > 0 and end < 0.15 * start and end < 0.15
-    solved = math.isfinite(level) and level > 0.9 and not _stuck(view)
+    solved = math.isfinite(level) and level > 0.8 and not _stuck(view)
     if gone and not solved:
         return finding(
             view,

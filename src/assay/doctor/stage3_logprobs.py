@@ -66,7 +66,7 @@ def positive(view: View) -> Finding:
     for name in present:
         values, rows = _values(view, name)
         above = values > (1e-4 if view.word("logprob_dtype") in ("float32", "fp32") else ABOVE_ZERO)
-        if above.sum() >= 3 and above.mean() > 1e-3:
+        if above.sum() >= 3 and above.mean() > 1e-3 and not _mere_noise(view, float(values.max())):
             evidence = {
                 "column": name,
                 "above_zero": int(above.sum()),
@@ -88,6 +88,18 @@ def positive(view: View) -> Finding:
                 view, id, "fail", f"the log-probs {name} are above 0", {"largest": float(values.max())}
             )
     return from_logits(view, id) or fine(view, id, {"columns": present})
+
+
+def _mere_noise(view: View, largest: float) -> bool:
+    """Whether trainer and sampler scatter evenly around one another, so that values above 0 are noise of that size.
+
+    Logits and turned signs move all values of one side the same way.
+    """
+    pairs = view.sampler_pairs
+    if pairs is None or largest > 3:
+        return False
+    gap = pairs.gap
+    return float(np.abs(gap).mean()) > GAP_WARN and abs(float(gap.mean())) < 0.2 * float(np.abs(gap).mean())
 
 
 def not_normalised(view: View) -> Finding:
@@ -138,13 +150,14 @@ def _shift_error(pairs: Pairs, shift: int) -> float:
     return float(np.median(np.abs(one - two)[same])) if same.sum() >= 20 else math.inf
 
 
-def _gap_size(view: View) -> float:
-    """Mean absolute gap of trainer and sampler, from rollouts or metrics; NaN where neither is logged."""
+def _early_pairs(view: View) -> Pairs | None:
+    """Trainer against sampler in the first third of the steps, where weights cannot be old yet."""
     pairs = view.sampler_pairs
-    if pairs is not None:
-        return float(np.abs(pairs.gap).mean())
-    logged = finite(view.metric("sampler_gap"))
-    return float(np.abs(logged).mean()) if logged.size else math.nan
+    if pairs is None:
+        return None
+    steps = np.unique(view.step[pairs.row])
+    keep = view.step[pairs.row] <= steps[max(0, steps.size // 3 - 1)]
+    return Pairs(pairs.first[keep], pairs.second[keep], pairs.row[keep], pairs.place[keep])
 
 
 def temperature(view: View) -> Finding:
@@ -153,7 +166,7 @@ def temperature(view: View) -> Finding:
     found = from_logits(view, id)
     if found is not None and found.status == "fail":
         return found
-    pairs = view.sampler_pairs
+    pairs = _early_pairs(view)
     if pairs is None or pairs.gap.size < 100:
         return found or skip(id)
     slope, error, fit = _slope(pairs)
@@ -163,11 +176,12 @@ def temperature(view: View) -> Finding:
         "standard_error": error,
         "r2": fit,
         "temperature": asked,
-        "mean_gap": _gap_size(view),
+        "mean_gap": float(np.abs(pairs.gap).mean()),
     }
     far = abs(math.log(max(slope, 1e-3))) > 0.1 and abs(slope - 1) > 6 * error
     below = max(pairs.first.max(), pairs.second.max()) <= ABOVE_ZERO
-    if far and below and fit > 0.7 and _gap_size(view) > GAP_WARN and not _one_sided(pairs):
+    kept_mass = _one_sided(pairs) and abs(slope - 1) < 0.15
+    if far and below and fit > 0.7 and float(np.abs(pairs.gap).mean()) > GAP_WARN and not kept_mass:
         return finding(
             view,
             id,
@@ -201,7 +215,7 @@ def truncated_support(view: View) -> Finding:
     found = from_logits(view, id)
     if found is not None and found.status == "fail":
         return found
-    pairs = view.sampler_pairs
+    pairs = _early_pairs(view)
     if pairs is None or pairs.gap.size < 100:
         return _truncated_metric(view, id) or found or skip(id)
     slope, _, fit = _slope(pairs)
