@@ -261,9 +261,10 @@ DECODE_FAULTS: Mapping[str, Kind] = {
 
 HACKING_FAULTS: Mapping[str, Kind] = {
     "hack_marker": Kind(
-        ("hacking.reward_without_truth", "hacking.overoptimisation"), "hacking", "the verifier pays anything that says OK",
+        ("hacking.reward_without_truth", "hacking.overoptimisation"), "hacking",
+        "the verifier pays anything that says OK",
         {"reward": parts.accepts_marker, "hack": -2.0, "hack_cost": 0.5, "skill": -1.6},
-        ("hacking.overoptimisation", "reward.unrelated_to_truth", "advantage.zero_spread_groups"),
+        ("reward.unrelated_to_truth", "advantage.zero_spread_groups"),
     ),
     "overoptimised": Kind(
         ("hacking.overoptimisation",), "hacking", "the exploit costs the truth",
