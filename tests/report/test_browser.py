@@ -15,6 +15,7 @@ from assay.report.findings import write_findings
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.timeout(300),
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
 ]
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
@@ -27,7 +28,7 @@ def visit(path, tmp_path, fragment="", flags=()):
     log = tmp_path / "net.json"
     command = [CHROMIUM, *FLAGS, *flags, f"--user-data-dir={tmp_path / 'profile'}", f"--log-net-log={log}",
                "--dump-dom", f"{path.as_uri()}{fragment}"]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     starts = re.findall(
         r'"initiator":"([^"]*)"[^{}]*"url":"((?:https?|wss?)://[^"]+)"', log.read_text("utf-8")
