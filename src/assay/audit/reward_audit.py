@@ -23,7 +23,7 @@ from assay.audit.regression import test_file
 from assay.audit.repeatable import hidden_error_findings, leaks_state, repeatable_findings
 from assay.audit.search import TrainFunction, climb, search_by_training
 from assay.audit.slopes import slope_findings
-from assay.audit.source import read_source
+from assay.audit.source import RewardSource, read_source
 from assay.audit.task_file import AuditTask, make_tasks, read_rows
 from assay.errors import BadInput
 from assay.records.finding import Finding, jsonable
@@ -103,7 +103,7 @@ def audit_reward(
         made = make_tasks(rows, list(about["names"]), source.keys)
         for task in made:
             prober.add_task(task.key, task.row)
-        bench, leaked = _bench(prober, spec, made)
+        bench, leaked = _bench(prober, source, made)
         report = _report(bench, leaked, train)
         if labelled is None:
             return report
@@ -111,9 +111,8 @@ def audit_reward(
         return replace(report, numbers={**report.numbers, "labelled": rates})
 
 
-def _bench(prober: Prober, spec: str, tasks: Sequence[AuditTask]) -> tuple[Bench, bool]:
+def _bench(prober: Prober, source: RewardSource, tasks: Sequence[AuditTask]) -> tuple[Bench, bool]:
     """The bench; rebuilt with every call in a process of its own when the reward remembers."""
-    source = read_source(spec)
     bench = build_bench(prober, source, tasks)
     if not leaks_state(bench):
         return bench, False

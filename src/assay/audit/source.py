@@ -92,7 +92,8 @@ def read_source(spec: str) -> RewardSource:
         return RewardSource()
     nodes = list(_reachable(tree, name.split(".")[0]))
     strings = [s for node in nodes for s in _strings(node)]
-    patterns = [s for node in nodes for s in _patterns(node, tree)]
+    constants = _constants(tree)
+    patterns = [s for node in nodes for s in _patterns(node, constants)]
     names = {n for node in nodes for n in _names(node)}
     guarded = bool(names & {"fullmatch", "issubset", "NodeVisitor", "walk"}) or any(
         re.search(r"\^\[.*\][+*]\$", p) for p in patterns
@@ -161,19 +162,22 @@ def _strings(node: ast.AST) -> Iterator[str]:
             yield found.value
 
 
-def _patterns(node: ast.AST, tree: ast.Module) -> Iterator[str]:
-    constants = {
-        target.id: s
+def _constants(tree: ast.Module) -> dict[str, str]:
+    """Names bound to a string at the top of the module or anywhere inside."""
+    return {
+        target.id: text
         for statement in ast.walk(tree)
-        if isinstance(statement, ast.Assign) and (s := _text_of(statement.value, {})) is not None
+        if isinstance(statement, ast.Assign) and (text := _text_of(statement.value, {})) is not None
         for target in statement.targets
         if isinstance(target, ast.Name)
     }
+
+
+def _patterns(node: ast.AST, constants: Mapping[str, str]) -> Iterator[str]:
     for found in ast.walk(node):
-        if isinstance(found, ast.Call) and _called(found).split(".")[-1] in PATTERN_CALLS and found.args:
-            owner = _called(found).split(".")[0]
+        if isinstance(found, ast.Call) and found.args and _called(found).split(".")[-1] in PATTERN_CALLS:
             text = _text_of(found.args[0], constants)
-            if text is not None and owner in ("re", "regex") and _compiles(text):
+            if text is not None and _called(found).split(".")[0] in ("re", "regex") and _compiles(text):
                 yield text
 
 
