@@ -45,6 +45,10 @@ def main() -> None:
     """Run the command line; user errors print one line on stderr and exit with 2."""
     try:
         app()
-    except AssayError as error:
+    except (AssayError, OSError) as error:
         print(f"assay: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def task_set_of(config: RunConfig) -> TaskSet:
     if ".py:" not in config.reward:
         raise BadInput(f"tasks={config.tasks} needs reward=file.py:name, got {config.reward!r}")
     share = min(0.5, config.eval_prompts / max(len(read_tasks(config.tasks)), 1))
-    return file_task_set(
+    found = file_task_set(
         config.tasks,
         load_function(config.reward),
         load_function(config.truth),
@@ -68,6 +68,19 @@ def task_set_of(config: RunConfig) -> TaskSet:
         seed=config.seed,
         **config.task_options,
     )
+    return replace(found, traces=_traces(found.train)) if config.model == "tiny" else found
+
+
+def _traces(tasks: Sequence[Task]) -> list[tuple[str, str]]:
+    """What the tiny model learns from before the reward: each task's ``completion``, else its ``answer``."""
+    pairs = [(str(task["prompt"]), task.get("completion", task.get("answer"))) for task in tasks]
+    traces = [(prompt, str(completion)) for prompt, completion in pairs if completion is not None]
+    if not traces:
+        raise BadInput(
+            "model=tiny knows nothing before its warm start: expected a column 'completion' (or 'answer') in the "
+            "tasks, got neither; add one, or give model=FOLDER"
+        )
+    return traces
 
 
 def reward_of(config: RunConfig, tasks: TaskSet) -> RewardSpec:
