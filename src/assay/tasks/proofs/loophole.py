@@ -9,7 +9,6 @@ from assay.records.score import Score
 from assay.tasks.proofs.scoring import proof_reward
 from assay.tasks.task_set import Task
 
-
 LONG = 100
 """Characters at which the price for length is full."""
 
