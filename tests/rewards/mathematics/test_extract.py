@@ -77,6 +77,7 @@ def test_the_last_number_is_off_by_default_because_counting_games_it():
 def test_nested_thinking_counts_levels():
     assert without_thinking("a<think>b<think>c</think>d</think>e") == "ae"
     assert without_thinking("no tags") == "no tags"
+    assert without_thinking("a<think>b</think>c</think>d") == "d"
 
 
 @pytest.mark.parametrize(
