@@ -98,7 +98,9 @@ def sample_mean_gradient(estimator: Estimator, group_size: int, groups: int, see
 
 def main() -> None:
     truth_K = exact_gradient(LOGITS, REWARDS)
-    print(f"J = {float(value(LOGITS, REWARDS)):.6f}, exact gradient {[round(g, 6) for g in truth_K.tolist()]}\n")
+    print(
+        f"J = {float(value(LOGITS, REWARDS)):.6f}, exact gradient {[round(g, 6) for g in truth_K.tolist()]}\n"
+    )
     print(f"{'G':>2}  {'estimator':22s} {'length/true':>11s} {'cosine':>8s} {'variance':>9s}  flat groups")
     for group_size in (2, 3, 4):
         for name, estimator in ESTIMATORS.items():

@@ -204,6 +204,7 @@ def openrlhf_returns(centred: Tensor, kl: Tensor) -> Tensor:
 def test_openrlhf(name: str, centre):
     algorithm = make_algorithm(name, match="openrlhf")
     kl = INPUTS["old"] - INPUTS["ref"]
+    kl[0, 0], kl[5, 2] = 40.0, -25.0  # beyond its clamp
     found, _ = algorithm.advantages(INPUTS["rewards"], GROUPS, {}, mask_BT=MASK, token_kl_BT=kl)
     expected = openrlhf_returns(groupwise(centre), kl)
     assert torch.allclose(found, expected, atol=1e-10)

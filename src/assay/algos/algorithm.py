@@ -143,6 +143,8 @@ class Algorithm:
             Float64 advantages, (B,) or (B, T), detached, and the new state.
         """
         kl_coef = self.kl.coef if self.kl.where == "token_reward" else 0.0
+        if token_kl_BT is not None and self.kl.bound is not None:
+            token_kl_BT = token_kl_BT.clamp(-self.kl.bound, self.kl.bound)
         return assign_credit(self.credit, rewards_B, group_B, state, mask_BT, token_kl_BT, kl_coef=kl_coef)
 
     def keep_groups(self, rewards_B: Tensor, group_B: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ class Curriculum:
         rng = np.random.default_rng([seed, step])
         # The n largest of log(u) / weight are a weighted sample without replacement (Efraimidis, Spirakis).
         keys = np.log(rng.random(len(prompts))) / np.asarray(self.weights(state, prompts))
-        return [prompts[i] for i in np.argsort(-keys, kind="stable")[:n].tolist()]
+        return [prompts[int(i)] for i in np.argsort(-keys, kind="stable")[:n]]
 
 
 def pass_rate(state: Mapping[str, Sequence[float]], prompt: str) -> float:
