@@ -13,7 +13,28 @@ from assay.records.readers.metrics import known_config, table_of_rows
 from assay.records.readers.table import frame_of_rows
 from assay.records.run_record import RunRecord
 
-WORDS = "one two three four five six seven eight nine ten add carry line next check move total left right sum".split()
+WORDS = [
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "add",
+    "carry",
+    "line",
+    "next",
+    "check",
+    "move",
+    "total",
+    "left",
+    "right",
+    "sum",
+]
 
 
 @dataclass
@@ -77,8 +98,10 @@ def make(
             "step": step, "reward": float(rewards.mean()), "reward_std": float(std.mean()),
             "frac_reward_zero_std": float((std == 0).mean()), "loss": float(rng.normal(0, 0.01)),
             "grad_norm": float(0.3 * np.exp(rng.normal(0, 0.2))), "kl": float(0.03 * along + abs(rng.normal(0, 1e-3))),
-            "entropy": float(1.1 - 0.3 * along + rng.normal(0, 0.02)), "clip_ratio/region_mean": float(rng.uniform(0, 0.03)),
-            "completions/mean_length": float(200 + rng.normal(0, 6)), "completions/clipped_ratio": float(rng.uniform(0, 0.02)),
+            "entropy": float(1.1 - 0.3 * along + rng.normal(0, 0.02)),
+            "clip_ratio/region_mean": float(rng.uniform(0, 0.03)),
+            "completions/mean_length": float(200 + rng.normal(0, 6)),
+            "completions/clipped_ratio": float(rng.uniform(0, 0.02)),
             "sampling/sampling_logp_difference/mean": float(0.006 + rng.normal(0, 5e-4)), "learning_rate": 1e-6,
             "eval_accuracy": float(rng.binomial(400, gold) / 400),
         })  # fmt: skip
@@ -100,8 +123,10 @@ def _rows(rng, step, rewards, truths, size):
             answer = a + b if truths[number, sample] else a + b + int(rng.integers(1, 9))
             body = f"Adding {a} and {b}. {text_of(rng)}. The answer is \\boxed{{{answer}}}"
             rows.append({
-                "step": step, "prompt_id": f"s{step}p{number}", "sample": sample, "prompt": f"What is {a} plus {b}? Box it.",
-                "answer": str(a + b), "completion": body + "<|im_end|>", "reward_text": body, "reward": float(group[sample]),
+                "step": step, "prompt_id": f"s{step}p{number}", "sample": sample,
+                "prompt": f"What is {a} plus {b}? Box it.",
+                "answer": str(a + b), "completion": body + "<|im_end|>", "reward_text": body,
+                "reward": float(group[sample]),
                 "truth": float(truths[number, sample]), "advantage": float(advantages[sample]), "finished": True,
                 "length": 200 + int(rng.integers(0, 50)), "token_ids": rng.integers(0, 48, count).tolist(),
                 "logprobs": (logps + rng.normal(0, 0.02, count)).tolist(), "old_logprobs": logps.tolist(),

@@ -10,7 +10,8 @@ from assay.doctor.diagnosis import CHECKS
 @pytest.mark.parametrize(
     "shape",
     [
-        {}, {"size": 2, "batch": 64, "groups": 16}, {"size": 4, "groups": 8}, {"size": 16}, {"size": 64, "groups": 1, "batch": 4},
+        {}, {"size": 2, "batch": 64, "groups": 16}, {"size": 4, "groups": 8}, {"size": 16}, {"size": 64,
+        "groups": 1, "batch": 4},
         {"steps": 20, "logged_every": 2}, {"start": 0.6, "end": 0.98}, {"start": 0.02, "end": 0.5}, {"end": 0.36},
         {"spread": 0.0}, {"logged_every": 30},
     ],

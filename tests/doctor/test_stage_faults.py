@@ -269,7 +269,7 @@ def test_logits_taken_for_logprobs(make_log, failed):
 def test_trainer_and_sampler_one_token_apart(make_log, failed):
     log = make_log(end=0.35)
     for row in log.rollouts:
-        row["sampler_logprobs"] = row["old_logprobs"][1:] + [-1.3]
+        row["sampler_logprobs"] = [*row["old_logprobs"][1:], -1.3]
     diagnosis = log.diagnose()
     assert failed(diagnosis)[0] == "logprob.shifted"
     assert diagnosis.root_cause.evidence["shift"] == 1

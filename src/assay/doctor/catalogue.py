@@ -1,5 +1,7 @@
 """Every id of the doctor: what it means, what to do about it, and what must be logged to check it."""
 
+# ruff: noqa: E501 - the table reads best with one sentence a line
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -52,7 +52,8 @@ class Parting:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         return jsonable({
-            "parting": {"step": self.step, "metric": self.metric, "first_difference": self.first_difference, "steps": self.steps},
+            "parting": {"step": self.step, "metric": self.metric, "first_difference": self.first_difference,
+            "steps": self.steps},
             "resumed": self.resumed.to_json() if self.resumed else None,
             "first": self.first.to_json(),
             "second": self.second.to_json(),

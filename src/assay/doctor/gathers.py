@@ -99,7 +99,10 @@ def _shifts(data: Logits, normal: Floats) -> list[Match]:
             continue
         keep = slice(shift, None) if shift > 0 else slice(None, shift)
         other = slice(None, -shift) if shift > 0 else slice(-shift, None)
-        words = f"the logits {abs(shift)} position{'s' if abs(shift) > 1 else ''} {'earlier' if shift > 0 else 'later'}"
+        words = (
+            f"the logits {abs(shift)} position{'s' if abs(shift) > 1 else ''} "
+            f"{'earlier' if shift > 0 else 'later'}"
+        )
         shifted = gather(normal[:, other], data.token_ids[:, keep])
         found.append(Match("logprob.shifted", words, difference(shifted, data.logged[:, keep])))
         ids = gather(normal[:, keep], data.token_ids[:, other])

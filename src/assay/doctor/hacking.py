@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from assay.doctor.catalogue import finding, fine, skip
-from assay.doctor.stage1_reward import _centred as centred
+from assay.doctor.stage1_reward import centred
 from assay.doctor.trend import Change, change, finite, noise
 from assay.doctor.view import View, step_change
 from assay.errors import BadInput
@@ -103,7 +103,10 @@ def reward_without_truth(view: View) -> Finding:
             view, id, "fail", summary, evidence | {"onset_step": _onset(view)}, _paid_and_wrong(view)
         )
     if moves.same_rows and _gap_grows(view):
-        summary = f"reward minus truth grows by {moves.reward.difference - moves.truth.difference:.2f} on the same completions"
+        summary = (
+            f"reward minus truth grows by "
+            f"{moves.reward.difference - moves.truth.difference:.2f} on the same completions"
+        )
         return finding(view, id, "fail", summary, evidence, _paid_and_wrong(view))
     return fine(view, id, evidence)
 

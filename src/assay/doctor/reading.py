@@ -21,7 +21,8 @@ _ORDER: tuple[Stage, ...] = (1, 2, 3, 4, 5, "hacking", "run")
 _NEXT = {
     1: "assay audit FILE.py:FUNCTION --tasks TASKS.jsonl", 2: "assay doctor --code FILE.py:FUNCTION --as advantages",
     3: "assay doctor --code FILE.py:FUNCTION --as logprobs", 4: "assay doctor --code FILE.py:FUNCTION --as loss",
-    5: "assay doctor --code FILE.py:FUNCTION --as decode", "hacking": "assay audit FILE.py:FUNCTION --tasks TASKS.jsonl",
+    5: "assay doctor --code FILE.py:FUNCTION --as decode",
+    "hacking": "assay audit FILE.py:FUNCTION --tasks TASKS.jsonl",
     "run": "assay doctor FIRST_RUN SECOND_RUN",
 }  # fmt: skip
 

@@ -23,7 +23,8 @@ ROWS = 64
 TASKS = 12
 FORMS = (
     "{}", "\\boxed{{{}}}", "The answer is {}.", "The answer is \\boxed{{{}}}.", "<answer>{}</answer>", "#### {}",
-    "<think>\nThe task asks for it.\n</think>\n<answer>{}</answer>", "<think>\nThe task asks for it.\n</think>\n\\boxed{{{}}}",
+    "<think>\nThe task asks for it.\n</think>\n<answer>{}</answer>",
+    "<think>\nThe task asks for it.\n</think>\n\\boxed{{{}}}",
     "<think>\nThe task asks for it.\n</think>\n{}", "Answer: {}", "<ans>{}</ans>",
 )  # fmt: skip
 """Forms in which a gold answer may be asked for."""
@@ -126,7 +127,8 @@ def _prefilled(view: View, score: Score, tasks: list[dict[str, Any]], texts: lis
             view,
             id,
             "fail",
-            f"the prompt ends with {tails[0].strip()}, which the reward wants in the completion: {better} of {len(texts)} completions are paid with it and not without",
+            f"the prompt ends with {tails[0].strip()}, which the reward wants in the completion: "
+            f"{better} of {len(texts)} completions are paid with it and not without",
             evidence,
         )
     return fine(view, id, evidence)
@@ -135,7 +137,7 @@ def _prefilled(view: View, score: Score, tasks: list[dict[str, Any]], texts: lis
 def _special_tokens(
     view: View, score: Score, tasks: list[dict[str, Any]], texts: list[str], words: Tokenizer | None
 ) -> Finding:
-    """With only the end marks removed, completions are paid that are not paid without any or with all special tokens."""
+    """With only the end marks removed, completions are paid that are not paid without any or with all special tokens."""  # noqa: E501
     id = "decode.special_tokens"
     variants = _variants(view, texts, words)
     if variants is None:
@@ -154,7 +156,8 @@ def _special_tokens(
             view,
             id,
             "fail",
-            f"the reward reads marks that are special tokens: {lost} of {len(texts)} completions are paid with them and not without",
+            f"the reward reads marks that are special tokens: {lost} of {len(texts)} completions "
+            f"are paid with them and not without",
             {**evidence, "spoilt_by_end_marks": spoilt},
         )
     if spoilt > 0.2 * len(texts) and logged.size and logged.max() <= raw.max() + 1e-9:

@@ -146,8 +146,8 @@ def _within(view: View, use: np.ndarray) -> tuple[float, float, int]:
     keep = use & np.isfinite(view.reward) & np.isfinite(view.truth) & (groups.of_row >= 0)
     index = groups.of_row[keep]
     reward, truth = (
-        _centred(view.reward[keep], index, len(groups)),
-        _centred(view.truth[keep], index, len(groups)),
+        centred(view.reward[keep], index, len(groups)),
+        centred(view.truth[keep], index, len(groups)),
     )
     both = (np.bincount(index, reward**2, len(groups)) > 1e-12) & (
         np.bincount(index, truth**2, len(groups)) > 1e-12
@@ -161,7 +161,8 @@ def _within(view: View, use: np.ndarray) -> tuple[float, float, int]:
     return rho, math.sqrt(max(1e-9, 1 - rho * rho) / degrees), count
 
 
-def _centred(values: Floats, index: np.ndarray, groups: int) -> Floats:
+def centred(values: Floats, index: np.ndarray, groups: int) -> Floats:
+    """Values minus the mean of their group. values: (N,), index: (N,) group numbers below ``groups``."""
     counts = np.maximum(np.bincount(index, minlength=groups), 1)
     return values - (np.bincount(index, values, groups) / counts)[index]
 
@@ -247,14 +248,14 @@ def _parts_of_rows(view: View, id: str, names: list[str]) -> Finding:
     parts = {name.removeprefix("part:"): view.column(name) for name in names}
     keep = (groups.of_row >= 0) & np.all([np.isfinite(v) for v in (*parts.values(), view.reward)], axis=0)
     index = groups.of_row[keep]
-    total = _centred(view.reward[keep], index, len(groups))
+    total = centred(view.reward[keep], index, len(groups))
     power = float((total**2).sum())
     if keep.sum() < 40 or power <= 1e-12:
         return fine(view, id)
     weights = _weights(view, list(parts))
-    centred = {name: weights[name] * _centred(v[keep], index, len(groups)) for name, v in parts.items()}
-    shares = {name: float((value * total).sum() / power) for name, value in centred.items()}
-    return _judge_parts(view, id, shares, _truth_of_part(view, keep, centred))
+    by_part = {name: weights[name] * centred(v[keep], index, len(groups)) for name, v in parts.items()}
+    shares = {name: float((value * total).sum() / power) for name, value in by_part.items()}
+    return _judge_parts(view, id, shares, _truth_of_part(view, keep, by_part))
 
 
 def _weights(view: View, names: list[str]) -> dict[str, float]:
@@ -272,20 +273,20 @@ def _weights(view: View, names: list[str]) -> dict[str, float]:
     return {name: float(w) for name, w in zip(names, solved, strict=True)}
 
 
-def _truth_of_part(view: View, keep: np.ndarray, centred: dict[str, Floats]) -> dict[str, float]:
+def _truth_of_part(view: View, keep: np.ndarray, by_part: dict[str, Floats]) -> dict[str, float]:
     """Correlation of each part with truth inside groups, where truth is known."""
     groups = view.groups
     assert groups is not None
     truth = view.truth[keep]
     if not np.isfinite(truth).all() or truth.size == 0:
         return {}
-    truth = _centred(truth, groups.of_row[keep], len(groups))
+    truth = centred(truth, groups.of_row[keep], len(groups))
     power = float((truth**2).sum())
     return {
         name: float((value * truth).sum() / math.sqrt(power * own))
         if power > 0 and (own := float((value**2).sum())) > 0
         else 0.0
-        for name, value in centred.items()
+        for name, value in by_part.items()
     }
 
 
@@ -296,7 +297,10 @@ def _judge_parts(view: View, id: str, shares: dict[str, float], truth: dict[str,
         abs(truth[name]) < 0.2 if truth else not _is_correctness(name) and any(map(_is_correctness, shares))
     )
     if share > 0.9 and elsewhere:
-        summary = f"the part {name!r} makes {share:.0%} of the reward's spread inside groups; correctness hardly counts"
+        summary = (
+            f"the part {name!r} makes {share:.0%} of the reward's spread inside groups; "
+            f"correctness hardly counts"
+        )
         return finding(view, id, "fail", summary, evidence)
     return fine(view, id, evidence)
 

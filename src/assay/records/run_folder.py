@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
+import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,9 +141,8 @@ class RunFolder:
 def replacing(path: Path) -> Generator[Path]:
     """Yield a temporary path beside ``path``; on success fsync it and rename it over ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    # not mkstemp: its files can be read by their owner alone, whatever the umask says
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         yield temporary
         with temporary.open("rb") as stream:

@@ -99,7 +99,8 @@ METRICS: dict[str, tuple[str, ...]] = {
         "logprob_gap",
     ),
     "sampler_gap_max": ("sampling/sampling_logp_difference/max",),
-    "importance_ratio": ("sampling/importance_sampling_ratio/mean", "val/ratio", "train/probs_ratio", "importance_ratio"),
+    "importance_ratio": ("sampling/importance_sampling_ratio/mean", "val/ratio", "train/probs_ratio",
+    "importance_ratio"),
     "trainer_version": ("trainer_version", "policy_version", "weights_version"),
     "sampler_version": ("sampler_version", "rollout_version", "engine_version"),
     "weight_change": ("weight_change", "param_change", "update_norm", "weights_changed", "param_update_norm"),
@@ -114,7 +115,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "num_tokens": ("num_tokens",),
     "epoch": ("epoch", "training/epoch"),
 }  # fmt: skip
-"""Metric names. ``group_std`` is the mean over groups of the spread inside a group; ``reward_std`` that of the batch."""
+"""Metric names. ``group_std`` is the mean over groups of the spread inside a group; ``reward_std`` that of the batch."""  # noqa: E501
 
 STEP_NAMES = (
     "step",
@@ -132,13 +133,16 @@ KNOWN_ELSEWHERE: tuple[str, ...] = (
     "tool_call_counts/**", "critic/**", "actor/**", "rollout_corr/**", "training/**", "val-aux/**", "val-core/**",
     "sampling/**", "tools/**", "train_runtime", "train_loss", "train_*_per_second", "eval_runtime", "eval_*_per_second",
     "total_flos", "total_length", "logps/**", "logits/**", "mean_token_accuracy", "objective/**", "policy/**", "val/**",
-    "eps", "episode", "critic_lr", "values", "dynamic_filtering_pass_rate", "rollout/**", "env/**", "test/**", "eval/**",
+    "eps", "episode", "critic_lr", "values", "dynamic_filtering_pass_rate", "rollout/**", "env/**", "test/**",
+    "eval/**",
     "train/**", "validation/**", "optim/**", "loss/**", "batch/**", "debug/**", "generate/**", "async/**", "reward/**",
-    "error/**", "stop_condition/**", "pass@*", "avg@*", "is_masked*", "masked_advantage*", "entropy/**", "mismatch_kl/**",
+    "error/**", "stop_condition/**", "pass@*", "avg@*", "is_masked*", "masked_advantage*", "entropy/**",
+    "mismatch_kl/**",
     "clip_ratio/**", "ratio", "training_tok/s", "buffer_qsize", "*_time_s", "*_time_ms", "cispo_clip_ratio", "aux_loss",
     "entropy_coef", "accuracy", "acc", "acc_mean", "loss_mean", "eval_num_samples", "eval_*", "policy_version", "seed",
     "prompt_ids", "wall_time", "tokens", "samples", "prompts", "groups", "seconds", "*_seconds", "status", "kl_coef",
-    "kl_sample_train*", "kl_pre_post*", "beta", "updates", "advantages/**", "timestamp", "_timestamp", "_step", "_runtime",
+    "kl_sample_train*", "kl_pre_post*", "beta", "updates", "advantages/**", "timestamp", "_timestamp", "_step",
+    "_runtime",
 )  # fmt: skip
 """Names that a trainer is known to log and no check needs."""
 
@@ -165,7 +169,8 @@ ROLLOUTS: dict[str, tuple[str, ...]] = {
     "finish_reason": ("finish_reason", "stop_reason", "stop_condition", "status"),
     "policy_version": ("policy_version", "sampling_client_step", "sampler_version", "tail_version", "weights_version"),
     "split": ("split",),
-    "token_ids": ("token_ids", "completion_ids", "response_tokens", "response_ids", "output_ids", "completion_token_ids"),
+    "token_ids": ("token_ids", "completion_ids", "response_tokens", "response_ids", "output_ids",
+    "completion_token_ids"),
     "prompt_ids": ("prompt_token_ids", "prompt_tokens", "prompt_ids", "input_ids"),
     "logprobs": ("logprobs", "trainer_logprobs", "new_logprobs", "policy_logprobs", "current_logprobs"),
     "old_logprobs": ("old_logprobs", "prev_logprobs", "old_log_probs", "old_per_token_logps"),

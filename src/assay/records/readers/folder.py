@@ -74,7 +74,8 @@ def read_run(path: str | Path) -> RunRecord:
         ) from error
     if not parts.tables and not parts.rollouts and not parts.evaluations and parts.logits is None:
         raise BadInput(
-            f"{root}: expected metrics (JSON lines with a step and numbers) or rollouts (JSON lines or Parquet with "
+            f"{root}: expected metrics (JSON lines with a step and numbers) or rollouts (JSON "
+            f"lines or Parquet with "
             f"prompt, completion, reward), found none; {_seen(parts)}"
         )
     return _record(parts, str(root))
@@ -125,7 +126,7 @@ def _add(parts: _Parts, file: Path, root: Path, *, alone: bool) -> None:
         parts.notes.append(Note("left_out", f"{file.name}: empty"))
     elif head[:4] == b"PAR1":
         _add_parquet(parts, file, root)
-    elif suffix == ".npz":
+    elif suffix == ".npz" and head[:2] == b"PK":
         _add_logits(parts, file)
     elif suffix == ".csv":
         _add_csv(parts, file)
@@ -271,7 +272,7 @@ def _add_parquet(parts: _Parts, file: Path, root: Path) -> None:
 def _add_logits(parts: _Parts, file: Path) -> None:
     """Logits with the log-probs made of them; object arrays (pickles) are refused by NumPy."""
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files if name in _LOGIT_NAMES}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, MemoryError) as error:
         parts.notes.append(

@@ -1,0 +1,335 @@
+"""Stage 3: do trainer, sampler and reference mean the same policy?"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import polars as pl
+
+from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.stage3_logprobs import ABOVE_ZERO, GAP_WARN, from_logits, match_of
+from assay.doctor.trend import Floats, change, finite, rising_share
+from assay.doctor.view import Pairs, View
+from assay.records.finding import Finding
+
+GAP_FAIL = 0.1
+"""Mean absolute gap of trainer and sampler, nats a token; 0.02 is the tolerance of bfloat16."""
+
+
+def _early_pairs(view: View) -> Pairs | None:
+    """Trainer against sampler in the first third of the steps, where weights cannot be old yet."""
+    pairs = view.sampler_pairs
+    if pairs is None:
+        return None
+    steps = np.unique(view.step[pairs.row])
+    keep = view.step[pairs.row] <= steps[max(0, steps.size // 3 - 1)]
+    return Pairs(pairs.first[keep], pairs.second[keep], pairs.row[keep], pairs.place[keep])
+
+
+def temperature(view: View) -> Finding:
+    """Trainer and sampler differ by a factor: the logits were divided by a temperature on one side only."""
+    id = "logprob.temperature"
+    found = from_logits(view, id)
+    if found is not None and found.status == "fail":
+        return found
+    pairs = _early_pairs(view)
+    if pairs is None or pairs.gap.size < 100:
+        return found or skip(id)
+    slope, error, fit = _slope(pairs)
+    asked = view.number("temperature")
+    evidence = {
+        "slope": slope,
+        "standard_error": error,
+        "r2": fit,
+        "temperature": asked,
+        "mean_gap": float(np.abs(pairs.gap).mean()),
+    }
+    far = abs(math.log(max(slope, 1e-3))) > 0.1 and abs(slope - 1) > 6 * error
+    below = max(pairs.first.max(), pairs.second.max()) <= ABOVE_ZERO
+    kept_mass = _one_sided(pairs) and abs(slope - 1) < 0.15
+    if far and below and fit > 0.7 and float(np.abs(pairs.gap).mean()) > GAP_WARN and not kept_mass:
+        return finding(
+            view,
+            id,
+            "fail",
+            f"the sampler's log-probs are {slope:.2f} times the trainer's: one side has another temperature",
+            evidence,
+        )
+    return fine(view, id, evidence)
+
+
+def _slope(pairs: Pairs) -> tuple[float, float, float]:
+    """Slope of sampler on trainer, its standard error, and r squared."""
+    x, y = pairs.first - pairs.first.mean(), pairs.second - pairs.second.mean()
+    power, other = float((x * x).sum()), float((y * y).sum())
+    if power <= 0 or other <= 0:
+        return 1.0, math.inf, 0.0
+    slope = float((x * y).sum()) / power
+    rest = float(((y - slope * x) ** 2).sum())
+    return slope, math.sqrt(rest / max(1, x.size - 2) / power), 1 - rest / other
+
+
+def _one_sided(pairs: Pairs) -> bool:
+    """The sampler is never below the trainer, beyond noise: it spreads the mass over fewer tokens."""
+    more = -pairs.gap
+    return bool((more < -0.06).mean() < 0.01 and more.mean() > 0.04)
+
+
+def truncated_support(view: View) -> Finding:
+    """The sampler's log-probs are above the trainer's by the logarithm of the kept mass."""
+    id = "logprob.truncated_support"
+    found = from_logits(view, id)
+    if found is not None and found.status == "fail":
+        return found
+    pairs = _early_pairs(view)
+    if pairs is None or pairs.gap.size < 100:
+        return _truncated_metric(view, id) or found or skip(id)
+    slope, _, fit = _slope(pairs)
+    mass = float(np.exp(pairs.gap.mean()))
+    evidence = {
+        "mean_gap": float(pairs.gap.mean()),
+        "kept_mass": mass,
+        "slope": slope,
+        "top_p": view.config.get("top_p"),
+        "top_k": view.config.get("top_k"),
+    }
+    if (
+        _one_sided(pairs)
+        and fit > 0.7
+        and pairs.second.max() <= ABOVE_ZERO
+        and float(np.median(-pairs.gap)) < 1.5
+        and abs(slope - 1) < 0.15
+    ):
+        return finding(
+            view,
+            id,
+            "fail",
+            f"the sampler kept about {mass:.0%} of the probability (top-p, top-k or min-p): the "
+            f"ratio never returns to 1",
+            evidence,
+        )
+    return fine(view, id, evidence)
+
+
+def _truncated_metric(view: View, id: str) -> Finding | None:
+    """A mean importance ratio that stays below 1 all along while truncation was asked for."""
+    ratio = finite(view.metric("importance_ratio"))
+    asked = view.number("top_p") < 1 or view.number("top_k") > 0
+    if ratio.size >= 10 and asked and float(np.quantile(ratio, 0.95)) < 0.97:
+        return finding(
+            view,
+            id,
+            "fail",
+            f"the mean importance ratio stays at {ratio.mean():.2f} with top-p or top-k on",
+            {"ratio": float(ratio.mean())},
+        )
+    return None
+
+
+def positions(view: View) -> Finding:
+    """The gap grows with the padding of the row: position ids or the attention mask are missing."""
+    id = "logprob.positions"
+    pairs = view.sampler_pairs
+    lengths = _prompt_lengths(view)
+    if pairs is None or lengths is None:
+        return skip(id)
+    gap = np.bincount(pairs.row, np.abs(pairs.gap), view.rows.height)
+    count = np.bincount(pairs.row, minlength=view.rows.height)
+    known = (count > 0) & np.isfinite(lengths)
+    if known.sum() < 20:
+        return skip(id)
+    longest = {step: np.nanmax(lengths[view.step == step]) for step in np.unique(view.step[known])}
+    pad = np.array([longest.get(int(step), math.nan) for step in view.step]) - lengths
+    mean = gap / np.maximum(count, 1)
+    padded, tight = known & (pad > 0), known & (pad <= 0)
+    if tight.sum() < 4 or padded.sum() < 8:
+        return skip(id, "rows with and without padding in one step")
+    evidence = {"gap_padded": float(np.median(mean[padded])), "gap_unpadded": float(np.median(mean[tight]))}
+    if evidence["gap_unpadded"] < 0.05 and evidence["gap_padded"] > max(
+        GAP_FAIL, 5 * evidence["gap_unpadded"]
+    ):
+        return finding(
+            view,
+            id,
+            "fail",
+            "log-probs differ in padded rows only",
+            evidence,
+            view.refs(np.flatnonzero(padded)),
+        )
+    return fine(view, id, evidence)
+
+
+def _prompt_lengths(view: View) -> Floats | None:
+    if view.has("prompt_length"):
+        return view.column("prompt_length")
+    if view.has("prompt_ids"):
+        return view.rows["prompt_ids"].list.len().cast(pl.Float64).to_numpy().astype(np.float64)
+    return None
+
+
+def _gap_by_step(view: View) -> Floats:
+    """Mean absolute gap of trainer and sampler by step."""
+    pairs = view.sampler_pairs
+    if pairs is None:
+        return finite(view.metric("sampler_gap"))
+    steps, index = np.unique(view.step[pairs.row], return_inverse=True)
+    return np.bincount(index, np.abs(pairs.gap), steps.size) / np.maximum(
+        np.bincount(index, minlength=steps.size), 1
+    )
+
+
+def stale_weights(view: View) -> Finding:
+    """The sampler's version falls behind, or its gap to the trainer grows over the run."""
+    id = "logprob.stale_weights"
+    lag = _lag(view)
+    gaps = _gap_by_step(view)
+    if lag is None and gaps.size < 4:
+        return skip(id)
+    grows = _grows(gaps)
+    evidence = {"largest_lag": None if lag is None else float(lag.max()), "gap_by_third": _thirds(gaps)}
+    if lag is not None and lag.size >= 3:
+        allowed = view.number("lag_allowed")
+        limit = max(2.0, allowed if math.isfinite(allowed) else 0.0)
+        if lag.max() > limit and rising_share(lag) > 0.8:
+            return finding(
+                view,
+                id,
+                "fail",
+                f"the sampler's weights fall behind: {lag.max():.0f} versions at the end",
+                evidence,
+            )
+        return fine(view, id, evidence)
+    if grows:
+        certain = gaps.size >= 8 and float(np.mean(gaps[-max(2, gaps.size // 5) :])) > 0.05
+        first, _, last = _thirds(gaps)
+        return finding(
+            view,
+            id,
+            "fail" if certain else "warn",
+            f"the gap between trainer and sampler grows from {first:.3f} to {last:.3f} nats a token",
+            evidence,
+        )
+    return fine(view, id, evidence)
+
+
+def _thirds(values: Floats) -> list[float]:
+    return [float(part.mean()) for part in np.array_split(values, 3) if part.size]
+
+
+def _grows(gaps: Floats) -> bool:
+    """A clear, steady growth to several times the start."""
+    if gaps.size < 4:
+        return False
+    first, _, last = _thirds(gaps)
+    return rising_share(gaps) > 0.7 and last > 3 * first and last > GAP_WARN and change(gaps).z > 4
+
+
+def _lag(view: View) -> Floats | None:
+    """Updates that the sampler is behind the trainer, by step; None where versions are not logged."""
+    trainer, sampler = view.metric("trainer_version"), view.metric("sampler_version")
+    if trainer is not None and sampler is not None:
+        return finite(trainer - sampler)
+    if sampler is not None and finite(sampler).size >= 4:
+        return finite(view.metric_steps - sampler)
+    if not view.has("policy_version"):
+        return None
+    versions = view.column("policy_version")
+    steps = np.unique(view.step[np.isfinite(versions)])
+    behind = np.array([step - np.nanmin(versions[view.step == step]) for step in steps])
+    return behind - behind.min(initial=0.0) if behind.size >= 3 and behind.size else None
+
+
+def sampler_mismatch(view: View) -> Finding:
+    """Trainer and sampler disagree before any update of theirs, by more than rounding."""
+    id = "logprob.sampler_mismatch"
+    gaps = _gap_by_step(view)
+    match = match_of(view)
+    if gaps.size == 0:
+        if match is not None and match.id == id:
+            return from_logits(view, id) or skip(id)
+        return skip(id)
+    early = float(np.median(gaps[: max(1, gaps.size // 3)]))
+    tokens = view.sampler_pairs.gap.size if view.sampler_pairs is not None else 0
+    evidence = {
+        "early_mean_gap": early,
+        "mean_gap": float(gaps.mean()),
+        "limits": [GAP_WARN, GAP_FAIL],
+        "tokens": tokens,
+    }
+    summary = f"trainer and sampler differ by {early:.3f} nats a token from the start"
+    if early > GAP_FAIL and (tokens >= 20 or view.sampler_pairs is None):
+        return finding(view, id, "fail", summary, evidence)
+    if early > GAP_WARN:
+        return finding(view, id, "warn", summary, evidence)
+    return fine(view, id, evidence)
+
+
+def negative_kl(view: View) -> Finding:
+    """The mean estimate of KL(policy || reference) is below 0 step after step (single steps below 0 are noise)."""
+    id = "logprob.negative_kl"
+    values = finite(view.metric("kl"))
+    source = "metrics"
+    if values.size == 0:
+        pairs = view.pairs(view.trainer_column, "ref_logprobs") if view.trainer_column else None
+        if pairs is None:
+            return skip(id)
+        steps, index = np.unique(view.step[pairs.row], return_inverse=True)
+        values = np.bincount(index, pairs.gap, steps.size) / np.maximum(
+            np.bincount(index, minlength=steps.size), 1
+        )
+        source = "rollouts"
+    evidence = {"mean": float(values.mean()), "below_zero": int((values < 0).sum()), "of": values.size,
+    "source": source,
+                "sampling": {n: view.config.get(n) for n in ("temperature", "top_p", "top_k", "min_p",
+                "repetition_penalty")}}  # fmt: skip
+    z = (
+        values.mean() / (values.std(ddof=1) / math.sqrt(values.size))
+        if values.size > 1 and values.std() > 0
+        else -math.inf
+    )
+    floor = 0.05 if source == "rollouts" else 0.01
+    steady = values.size >= 5 and (values < 0).mean() > 0.8 and values.mean() < -floor
+    if steady and (z < -4 or (values < 0).all()):
+        return finding(
+            view,
+            id,
+            "fail",
+            f"the KL estimate is below 0 in {int((values < 0).sum())} of {values.size} steps "
+            f"(mean {values.mean():.3f})",
+            evidence,
+        )
+    if values.size and values.min() < -0.05 and source == "metrics":
+        return finding(
+            view,
+            id,
+            "warn",
+            "the KL estimate dips below 0: noise of the sampled estimate unless it persists",
+            evidence,
+        )
+    return fine(view, id, evidence)
+
+
+def reference_not_start(view: View) -> Finding:
+    """A reference that is said to be the start differs from the policy before the first update."""
+    id = "logprob.reference_not_start"
+    said = view.config.get("reference_is_start") is True or (
+        view.word("reference") in ("start", "initial", "self")
+        or (view.word("reference") != "" and view.word("reference") == view.word("model"))
+    )
+    kl = view.metric("kl")
+    margin = view.metric("margin")
+    if not said or (kl is None and margin is None):
+        return skip(id)
+    values = finite(kl if kl is not None else margin)
+    first = float(values[0]) if values.size else 0.0
+    evidence = {"first": first, "limit": GAP_WARN}
+    if abs(first) > GAP_WARN and int(view.metric_steps[0]) <= 1:
+        return finding(
+            view,
+            id,
+            "fail",
+            f"KL to the reference is {first:.3f} at the first step, where both are the same weights",
+            evidence,
+        )
+    return fine(view, id, evidence)

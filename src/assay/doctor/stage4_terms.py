@@ -1,0 +1,264 @@
+"""Stage 4: the terms of the loss, their weights and their shape."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.stage4_loss import spread_by_step
+from assay.doctor.trend import Floats, finite
+from assay.doctor.view import View, step_change
+from assay.records.finding import Finding
+
+CLIP_FAIL, CLIP_WARN = 0.8, 0.5
+
+
+def _kl_term(view: View) -> tuple[Floats, Floats] | None:
+    """(coefficient x KL, |policy term|) by step; None where one is not logged or the coefficient is 0."""
+    kl, beta = view.metric("kl"), view.number("beta")
+    own, whole = view.metric("policy_loss"), view.metric("loss")
+    term = view.metric("kl_term")
+    if term is None and (kl is None or not beta > 0):
+        return None
+    term = term if term is not None else beta * kl
+    if own is None and whole is None:
+        return None
+    policy = own if own is not None else whole - term
+    keep = np.isfinite(term) & np.isfinite(policy)
+    return (np.abs(term[keep]), np.abs(policy[keep])) if keep.sum() >= 5 else None
+
+
+def kl_dominates(view: View) -> Finding:
+    """The KL term outweighs the policy term by far while the reward does not rise."""
+    id = "loss.kl_dominates"
+    terms = _kl_term(view)
+    if terms is None:
+        beta = view.number("beta")
+        return fine(view, id, {"coefficient": 0}) if beta == 0 else skip(id)
+    kl, policy = terms
+    ratio = float(np.mean(kl)) / max(float(np.mean(policy)), 1e-12)
+    beta, level = (
+        view.number("beta"),
+        float(np.median(finite(view.metric("kl")))) if view.metric("kl") is not None else math.nan,
+    )
+    evidence = {
+        "kl_term": float(np.mean(kl)),
+        "policy_term": float(np.mean(policy)),
+        "ratio": ratio,
+        "coefficient": beta,
+        "kl": level,
+    }
+    spread = spread_by_step(view)
+    signal = spread is None or bool(spread.mean() > 0.5)
+    pinned = beta >= 0.5 and level < 0.02
+    if (
+        not view.reward_rises
+        and signal
+        and ((ratio > 8 and np.mean(kl) > 1e-3) or (pinned and _not_dead(view)))
+    ):
+        return finding(
+            view,
+            id,
+            "fail",
+            f"the KL term (coefficient {beta:g}) is {ratio:.3g} times the policy term, and the "
+            f"reward does not rise",
+            evidence,
+        )
+    return fine(view, id, evidence)
+
+
+def _not_dead(view: View) -> bool:
+    norm = finite(view.metric("grad_norm"))
+    return norm.size == 0 or float(np.median(norm)) > 1e-8
+
+
+def kl_negligible(view: View) -> Finding:
+    """A KL penalty was asked for, the policy is far from the reference, and the term has no weight."""
+    id = "loss.kl_negligible"
+    terms = _kl_term(view)
+    if terms is None:
+        return skip(id)
+    kl, policy = terms
+    tail = max(2, kl.size // 5)
+    ratio = float(np.mean(kl[-tail:])) / max(float(np.mean(policy)), 1e-12)
+    level = float(np.median(finite(view.metric("kl"))[-tail:])) if view.metric("kl") is not None else 0.0
+    evidence = {"ratio": ratio, "kl": level, "coefficient": view.number("beta")}
+    if ratio < 1e-3 and level > 0.5:
+        return finding(
+            view,
+            id,
+            "warn",
+            f"the KL term is {ratio:.1e} of the policy term at KL {level:.2f}: it restrains nothing",
+            evidence,
+        )
+    return fine(view, id, evidence)
+
+
+def clip_saturated(view: View) -> Finding:
+    """Nearly all tokens are outside the clip range; the evidence says whether old log-probs or the step are to blame."""  # noqa: E501
+    id = "loss.clip_saturated"
+    logged = finite(view.metric("clip_fraction"))
+    pairs = view.pairs("logprobs", "old_logprobs")
+    clip = view.number("clip_low")
+    if logged.size == 0 and pairs is None:
+        return skip(id)
+    share = float(np.median(logged)) if logged.size else math.nan
+    tail = float(np.median(logged[-max(2, logged.size // 3) :])) if logged.size else math.nan
+    range_ = clip if 0 < clip < 1 else 0.2
+    outside = float((np.abs(pairs.gap) > math.log1p(range_)).mean()) if pairs is not None else math.nan
+    largest = max(x for x in (share, tail, outside if logged.size == 0 else math.nan) if math.isfinite(x))
+    evidence = {
+        "clip_fraction": share,
+        "last_third": tail,
+        "outside_in_rollouts": outside,
+        "limit": CLIP_FAIL,
+        "cause": _clip_cause(view, pairs is not None),
+    }
+    tight = clip < 0.01
+    if largest > (0.95 if tight else CLIP_FAIL):
+        return finding(
+            view, id, "fail", f"{largest:.0%} of the tokens are clipped: {evidence['cause']}", evidence
+        )
+    if largest > CLIP_WARN and not tight:
+        return finding(
+            view, id, "warn", f"{largest:.0%} of the tokens are clipped: {evidence['cause']}", evidence
+        )
+    return fine(view, id, evidence)
+
+
+def _clip_cause(view: View, rollouts: bool) -> str:
+    moved = finite(view.metric("policy_kl"))
+    first = finite(view.metric("clip_fraction"))
+    gaps = view.sampler_pairs
+    if first.size and np.median(first[:3]) > CLIP_FAIL:
+        agree = gaps is not None and float(np.abs(gaps.gap).mean()) < 0.02
+        return "from the first step on, so the old log-probs are stale or of another policy" + (
+            " (they agree with the sampler, so the batch is older than the weights)" if agree else ""
+        )
+    if moved.size and float(np.median(moved)) > 0.1:
+        return f"the policy moves {float(np.median(moved)):.2f} nats a token in one update, so the step is too large"
+    return (
+        "old log-probs are not those of the policy that is updated"
+        if rollouts
+        else "stale old log-probs or too large a step"
+    )
+
+
+def normalisation(view: View) -> Finding:
+    """A configuration whose loss is known to depend on the split into micro-batches."""
+    id = "loss.normalisation"
+    parts = view.number("gradient_accumulation")
+    local = view.word("loss_type") == "bnpo"
+    if local and parts > 1:
+        return finding(
+            view,
+            id,
+            "warn",
+            f"loss_type bnpo divides by each micro-batch's own tokens, over {parts:g} of them",
+            {"gradient_accumulation": parts},
+        )
+    return skip(id)
+
+
+_PER_SEQUENCE = ("grpo", "seq-mean-token-mean", "sequence")
+
+
+def length_bias(view: View) -> Finding:
+    """Wrong completions grow while right ones do not: a mean over each completion's own tokens pays long errors less."""  # noqa: E501
+    id = "loss.length_bias"
+    quality = view.truth if np.isfinite(view.truth).any() else view.reward
+    length = view.column("length")
+    if not np.isfinite(length).any() or not np.isfinite(quality).any() or np.unique(view.step).size < 4:
+        return skip(id)
+    low, high = view.scale if quality is view.reward else (0.0, 1.0)
+    good = quality >= (low + high) / 2
+    wrong = step_change(view.step, np.where(good, math.nan, length))
+    right = step_change(view.step, np.where(good, length, math.nan))
+    if wrong.points < 4 or right.points < 4:
+        return skip(id, "right and wrong completions early and late in the run")
+    growth = (wrong.last / max(wrong.first, 1e-9), right.last / max(right.first, 1e-9))
+    evidence = {
+        "growth_of_wrong": growth[0],
+        "growth_of_right": growth[1],
+        "z": wrong.z,
+        "loss_type": view.config.get("loss_type"),
+    }
+    paired = wrong.difference - right.difference > 5 * math.hypot(wrong.error, right.error)
+    if (
+        growth[0] > 1.5
+        and growth[0] > 1.4 * growth[1]
+        and wrong.z > 5
+        and paired
+        and not view.truth_change.z > 3
+    ):
+        status = "fail" if view.word("loss_type") in _PER_SEQUENCE else "warn"
+        return finding(
+            view,
+            id,
+            status,
+            f"wrong completions grow {growth[0]:.1f} times, right ones {growth[1]:.1f} times",
+            evidence,
+        )
+    return fine(view, id, evidence)
+
+
+def reward_position(view: View) -> Finding:
+    """Token rewards whose score sits after the last real token."""
+    id = "loss.reward_position"
+    if not view.has("token_rewards", "mask"):
+        return skip(id)
+    bad: list[int] = []
+    total = 0
+    for number, (scores, on) in enumerate(
+        zip(view.rows["token_rewards"].to_list(), view.rows["mask"].to_list(), strict=True)
+    ):
+        if scores is None or on is None or len(scores) != len(on) or not any(on):
+            continue
+        total += 1
+        last = max(i for i, use in enumerate(on) if use)
+        if any(score for score in scores[last + 1 :]):
+            bad.append(number)
+    if total == 0:
+        return skip(id)
+    evidence = {"rows": len(bad), "of": total}
+    if len(bad) > 0.05 * total:
+        return finding(
+            view,
+            id,
+            "fail",
+            f"in {len(bad)} of {total} rows the score sits on a pad token",
+            evidence,
+            view.refs(bad),
+        )
+    return fine(view, id, evidence)
+
+
+def likelihood_displacement(view: View) -> Finding:
+    """Preference learning: the chosen answers' log-prob falls far while the margin grows (explained, not a bug)."""
+    id = "loss.likelihood_displacement"
+    chosen = _chosen_change(view)
+    if chosen is None:
+        return skip(id)
+    tokens = view.number("chosen_tokens")
+    evidence = {"nats": chosen, "per_token": chosen / tokens if tokens > 0 else None}
+    if chosen < -10:
+        return finding(
+            view,
+            id,
+            "warn",
+            f"the log-prob of the chosen answers fell by {-chosen:.0f} nats: probability moves to other text",
+            evidence,
+        )
+    return fine(view, id, evidence)
+
+
+def _chosen_change(view: View) -> float | None:
+    """Change of the chosen answers' log-prob since the start, nats."""
+    policy, reference = view.metric("logp_chosen"), view.metric("ref_chosen")
+    if policy is not None:
+        values = finite(policy - reference) if reference is not None else finite(policy)
+        return float(values[-1] - values[0]) if values.size >= 2 else None
+    rewards, beta = finite(view.metric("chosen_reward")), view.number("beta")
+    return float((rewards[-1] - rewards[0]) / beta) if rewards.size >= 2 and beta > 0 else None

@@ -1,0 +1,251 @@
+"""Stage 5: do completions end, and are they more than nothing or a loop?"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import polars as pl
+
+from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.stage3_logprobs import ids_of
+from assay.doctor.stage5_decoding import sampled, share_finding
+from assay.doctor.texts import SPECIAL, bare
+from assay.doctor.trend import Floats, finite, thirds, wilson
+from assay.doctor.view import View
+from assay.records.finding import Finding
+
+TRUNCATED_FAIL, TRUNCATED_WARN, NEVER_ENDS = 0.4, 0.15, 0.97
+
+
+def _truncated_rows(view: View) -> Floats:
+    """Per row 1 for cut, 0 for ended, NaN for unknown: as logged, else full length without an end token."""
+    if view.has("finished"):
+        known = view.rows["finished"].cast(pl.Float64).to_numpy().astype(np.float64)
+        cut = 1.0 - known
+    else:
+        cut = np.full(view.rows.height, math.nan)
+    ends = ids_of(view, "eos_token_id")
+    if not view.has("token_ids") or not ends:
+        return cut
+    limit = view.column("max_length")
+    limit = np.where(np.isfinite(limit), limit, view.number("max_length"))
+    lengths = view.rows["token_ids"].list.len().cast(pl.Float64).to_numpy().astype(np.float64)
+    last = view.rows["token_ids"].list.last().cast(pl.Float64).to_numpy().astype(np.float64)
+    full = np.where(
+        np.isfinite(lengths) & np.isfinite(limit), (lengths >= limit) & ~np.isin(last, list(ends)), math.nan
+    )
+    return np.where(np.isfinite(cut), cut, full)
+
+
+def truncated_share(view: View) -> tuple[float, float, int] | None:
+    """Share of cut completions in the first and the last third of the run, and how many values it rests on."""
+    logged = finite(view.metric("truncated"))
+    if logged.size == 0 and view.metric("stop_rate") is not None:
+        logged = 1 - finite(view.metric("stop_rate"))
+    if logged.size >= 3:
+        return (*thirds(logged), logged.size * 8)
+    rows = _truncated_rows(view)
+    known = np.isfinite(rows)
+    if not known.any():
+        return None
+    steps = np.unique(view.step[known])
+    first, last = steps[max(0, steps.size // 3 - 1)], steps[-max(1, steps.size // 3)]
+    early, late = rows[known & (view.step <= first)], rows[known & (view.step >= last)]
+    return float(early.mean()), float(late.mean()), int(min(early.size, late.size))
+
+
+def no_eos(view: View) -> Finding:
+    """Nearly every completion runs to the cap."""
+    id = "decode.no_eos"
+    share = truncated_share(view)
+    if share is None:
+        return skip(id)
+    early, late, count = share
+    evidence = {"early": early, "late": late, "limit": NEVER_ENDS}
+    low, _ = wilson(max(early, late) * count, count, 2.6)
+    if max(early, late) >= NEVER_ENDS and low > 0.4:
+        when = "" if early >= NEVER_ENDS else " at the end of the run"
+        return finding(
+            view,
+            id,
+            "fail",
+            f"no completion ends by itself{when}: {max(early, late):.0%} run to the cap",
+            evidence,
+            _cut_refs(view),
+        )
+    return fine(view, id, evidence)
+
+
+def _cut_refs(view: View) -> tuple:
+    return view.refs(np.flatnonzero(_truncated_rows(view) == 1)) if view.rows.height else ()
+
+
+def truncated(view: View) -> Finding:
+    """Many completions are cut at the cap, though others end."""
+    id = "decode.truncated"
+    share = truncated_share(view)
+    if share is None:
+        return skip(id)
+    early, late, count = share
+    largest = max(early, late)
+    low, _ = wilson(largest * count, count, 3.1)
+    evidence = {"early": early, "late": late, "lower_bound": low, "limits": [TRUNCATED_WARN, TRUNCATED_FAIL]}
+    if largest >= NEVER_ENDS:
+        return fine(view, id, {**evidence, "note": "all of them: see decode.no_eos"})
+    if (
+        largest > TRUNCATED_FAIL
+        and low > TRUNCATED_WARN
+        and not (view.reward_rises and early <= TRUNCATED_FAIL)
+    ):
+        return finding(
+            view,
+            id,
+            "fail",
+            f"{largest:.0%} of the completions are cut at the cap",
+            evidence,
+            _cut_refs(view),
+        )
+    if largest > TRUNCATED_WARN:
+        return finding(
+            view,
+            id,
+            "warn",
+            f"{largest:.0%} of the completions are cut at the cap",
+            evidence,
+            _cut_refs(view),
+        )
+    return fine(view, id, evidence)
+
+
+_START = r"<s>|<bos>|<\|begin_of_text\|>|<\|startoftext\|>|<\|endoftext\|>|<｜begin▁of▁sentence｜>|\[CLS\]"
+_TWO_STARTS = re.compile(rf"^\s*({_START})\s*\1")
+
+
+def double_bos(view: View) -> Finding:
+    """Prompts start with two start tokens, in ids or in text."""
+    id = "decode.double_bos"
+    if view.has("prompt_ids"):
+        starts, pads = ids_of(view, "bos_token_id"), ids_of(view, "pad_token_id")
+        rows = sampled(view, "prompt_ids")
+        lists = view.rows["prompt_ids"][rows.tolist()].to_list()
+        bad = [int(n) for n, ids in zip(rows, lists, strict=True) if _starts_twice(ids, starts, pads)]
+        return share_finding(view, id, bad, max(1, int(rows.size)), "the prompt starts with two start tokens")
+    texts = [name for name in ("prompt", "reward_text") if view.has(name)]
+    if "prompt" not in texts:
+        return skip(id)
+    rows = sampled(view, "prompt")
+    texts_ = view.rows["prompt"][rows.tolist()].to_list()
+    bad = [int(n) for n, text in zip(rows, texts_, strict=True) if _TWO_STARTS.match(text)]
+    if not bad and not any(SPECIAL.search(text) for text in texts_[:200]):
+        return skip(id)
+    return share_finding(view, id, bad, max(1, int(rows.size)), "the prompt starts with two start tokens")
+
+
+def _starts_twice(ids: list[int], starts: set[int], pads: set[int]) -> bool:
+    rest = list(ids)
+    while rest and rest[0] in pads and rest[0] not in starts:
+        rest.pop(0)
+    return len(rest) >= 2 and rest[0] == rest[1] and rest[0] in starts
+
+
+def empty(view: View) -> Finding:
+    """Completions without text (special tokens apart): more than a fifth is a failure."""
+    id = "decode.empty"
+    if view.has("completion"):
+        rows = sampled(view, "completion")
+        texts = view.rows["completion"][rows.tolist()].to_list()
+        bad = [int(n) for n, text in zip(rows, texts, strict=True) if not bare(text)]
+    elif view.has("token_ids"):
+        rows = sampled(view, "token_ids")
+        sizes = view.rows["token_ids"].list.len().to_numpy()
+        bad = [int(n) for n in rows if sizes[n] == 0]
+    else:
+        mean = finite(view.metric("length"))
+        if mean.size < 3:
+            return skip(id)
+        if float(np.median(mean)) < 1.5:
+            return finding(
+                view,
+                id,
+                "fail",
+                f"the mean length is {float(np.median(mean)):.2f} tokens",
+                {"length": float(np.median(mean))},
+            )
+        return fine(view, id)
+    low, _ = wilson(len(bad), int(rows.size), 2.6)
+    evidence = {"rows": len(bad), "of": int(rows.size), "lower_bound": low, "limit": 0.2}
+    if low > 0.1 and len(bad) > 0.2 * rows.size:
+        return finding(
+            view, id, "fail", f"{len(bad)} of {rows.size} completions are empty", evidence, view.refs(bad)
+        )
+    if len(bad) > 0.02 * rows.size:
+        return finding(
+            view, id, "warn", f"{len(bad)} of {rows.size} completions are empty", evidence, view.refs(bad)
+        )
+    return fine(view, id, evidence)
+
+
+def loops(text: str, least: int = 60) -> bool:
+    """Whether the text ends in a loop: its last part is one unit repeated four times and more, ``least`` characters long."""  # noqa: E501
+    tail = bare(text)[-600:]
+    for unit in range(1, len(tail) // 4 + 1):
+        span = max(least, 4 * unit)
+        if span > len(tail):
+            return False
+        if tail[-span:-unit] == tail[-span + unit :]:
+            return True
+    return False
+
+
+def repetition(view: View) -> Finding:
+    """Completions that end in a loop."""
+    id = "decode.repetition"
+    if not view.has("completion"):
+        return skip(id)
+    rows = sampled(view, "completion")
+    texts = view.rows["completion"][rows.tolist()].to_list()
+    bad = [int(n) for n, text in zip(rows, texts, strict=True) if loops(text)]
+    low, _ = wilson(len(bad), int(rows.size), 2.6)
+    evidence = {"rows": len(bad), "of": int(rows.size), "lower_bound": low, "limit": 0.25}
+    if low > 0.15 and len(bad) > 0.25 * rows.size:
+        return finding(
+            view, id, "fail", f"{len(bad)} of {rows.size} completions end in a loop", evidence, view.refs(bad)
+        )
+    if len(bad) > 0.05 * rows.size:
+        return finding(
+            view, id, "warn", f"{len(bad)} of {rows.size} completions end in a loop", evidence, view.refs(bad)
+        )
+    return fine(view, id, evidence)
+
+
+_NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0.0, "min_p": 0.0, "repetition_penalty": 1.0}
+_INHERITED = ("generation_config.", "effective_sampling.", "sampler.effective.", "model_generation_config.")
+
+
+def sampling_settings(view: View) -> Finding:
+    """The sampler runs with settings of the model's own file that the run did not ask for."""
+    id = "decode.sampling_settings"
+    raw = view.run.raw_config
+    found = {
+        name: raw[prefix + name]
+        for prefix in _INHERITED
+        for name in _NEUTRAL
+        if isinstance(raw.get(prefix + name), int | float)
+    }
+    if not found:
+        return skip(id)
+    asked = {
+        name: view.number(name) if math.isfinite(view.number(name)) else _NEUTRAL[name] for name in found
+    }
+    differ = {
+        n: v
+        for n, v in found.items()
+        if abs(float(v) - asked[n]) > 1e-9 and not (n == "top_k" and v in (-1, 0) and asked[n] in (-1, 0))
+    }
+    evidence = {"effective": found, "asked": asked}
+    if differ:
+        words = ", ".join(f"{name}={value:g}" for name, value in differ.items())
+        return finding(view, id, "fail", f"the sampler uses {words} from the model's own file", evidence)
+    return fine(view, id, evidence)
