@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.audit.advice import ADVICE
+from assay.audit.countdown import solved_expression
 from assay.audit.forms import asked_templates
 from assay.audit.golds import as_number, equal_forms, read_gold, wrong_values
 from assay.audit.labelled import rogan_gladen
@@ -178,3 +179,17 @@ def test_rogan_gladen_is_unknown_for_a_reward_without_information():
 def test_every_piece_of_advice_says_why_and_how():
     assert len(ADVICE) >= 29
     assert all(advice.why and advice.fix for advice in ADVICE.values())
+
+
+@pytest.mark.parametrize(("numbers", "target"), [([3, 7, 25], 46), ([2, 2], 1), ([1, 5, 6, 9], 21), ([4], 4)])
+def test_a_target_is_reached_with_every_number_once(numbers, target):
+    expression = solved_expression({"nums": numbers, "target": target})
+    assert eval(expression) == target
+    assert sorted(map(int, re.findall(r"\d+", expression))) == sorted(numbers)
+    nested = {"reward_model": {"ground_truth": {"numbers": numbers, "target": target}}}
+    assert solved_expression(nested) == expression
+
+
+def test_other_tasks_have_no_expression():
+    assert solved_expression({"prompt": "q", "answer": "5"}) is None
+    assert solved_expression({"nums": [2, 2], "target": 999}) is None

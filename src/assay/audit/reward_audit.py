@@ -156,7 +156,7 @@ def _always(bench: Bench) -> list[Finding]:
     task = bench.tasks[0]
     asked = asked_templates([task.prompt]) or [text for t in bench.tasks for text in t.completions]
     if values and max(values) - min(values) <= max(abs(v) for v in values) * 1e-9:
-        if not asked and not _is_plainly_constant(bench):
+        if (not asked or task.column == "target") and not _is_plainly_constant(bench):
             bench.limits.append(
                 "nothing was paid differently: give a column 'completion' with one good completion"
             )
@@ -170,7 +170,7 @@ def _always(bench: Bench) -> list[Finding]:
         exploit = (task, bench.accepted(task), "more than a wrong answer is paid")
         return [make_finding(bench, "inverted", "fail", "The gold is paid less than a wrong answer.",
                              exploit=exploit)]  # fmt: skip
-    if not bench.good_tasks and bench.has_gold and asked and values:
+    if not bench.good_tasks and bench.has_gold and asked and values and task.column != "target":
         exploit = (
             task,
             asked[0].replace("\x00", task.gold.text),

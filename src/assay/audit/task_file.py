@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.audit.countdown import solved_expression
 from assay.audit.golds import Gold, read_gold
 from assay.errors import BadInput
 
@@ -152,4 +153,6 @@ def _task(index: int, row: Mapping[str, Any], column: str | None) -> AuditTask:
     known = [row[name] for name in COMPLETION_NAMES if isinstance(row.get(name), str) and name != column]
     if column and isinstance(raw, str) and ("####" in raw or "\\boxed" in raw):
         known.append(raw)  # a gold that is a whole solution is a completion as well
-    return AuditTask(f"t{index}", full, column, read_gold(raw), tuple(dict.fromkeys(known)))
+    expression = solved_expression(row)
+    gold = Gold(expression, "expression") if expression is not None else read_gold(raw)
+    return AuditTask(f"t{index}", full, column, gold, tuple(dict.fromkeys(known)))
