@@ -57,6 +57,8 @@ def run(
         root = out or _next_folder(Path("runs"), chosen.name)
     started = time.monotonic()
     _train(chosen, root, quiet=json)
+    if chosen.sweep and chosen.sweep[0] == "group_size" and not json:
+        _print_group_errors(chosen, root)
     _report(root, time.monotonic() - started, as_json=json)
 
 
@@ -85,6 +87,33 @@ def _train(recipe: Recipe, root: Path, *, quiet: bool) -> None:
         return
     with Progress(recipe, root) as progress:
         run_experiment(recipe, root, progress, jobs=jobs)
+
+
+def _print_group_errors(recipe: Recipe, root: Path) -> None:
+    """What the group size buys, measured on the start policy's own samples."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from assay.stats.group_size import SENTENCE
+    from assay.train.experiment import warm_folder
+    from assay.train.group_error import start_group_errors
+
+    assert recipe.sweep is not None
+    table = Table(title="error of the group baseline, start policy", title_justify="left")
+    for name in (
+        "group size k",
+        "MSE of the advantage",
+        "sigma^2/k",
+        "variance of r - mean",
+        "sigma^2 (1 - 1/k)",
+    ):
+        table.add_column(name, justify="right")
+    for row in start_group_errors(recipe.base, warm_folder(recipe.base, root), recipe.sweep[1]):
+        numbers = (row.mean_squared_error, row.predicted, row.variance, row.predicted_variance)
+        table.add_row(str(row.group_size), *(f"{value:.4f}" for value in numbers))
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(SENTENCE)
 
 
 def _report(root: Path, seconds: float, *, as_json: bool) -> None:

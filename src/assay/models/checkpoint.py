@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,9 @@ def save_checkpoint(folder: Path, policy: Policy, state: Mapping[str, Any] | Non
     sees half a checkpoint.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)  # left by a killed process of the same number
+    temporary.mkdir()
     try:
         policy.save(temporary)
         if state is not None:

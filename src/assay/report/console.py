@@ -30,14 +30,53 @@ LEGEND = (
 )
 
 
+DETAILED = 4  # arms; more than these get the summary only
+
+
 def print_experiment(experiment: Experiment, console: Console | None = None) -> None:
-    """Print one table an arm, by checkpoint, then the verdicts in plain words."""
-    from rich import box
+    """Print a table by checkpoint for a few arms, one row an arm for all, and the verdicts in plain words."""
     from rich.console import Console as RichConsole
-    from rich.table import Table
     from rich.text import Text
 
     out = console or RichConsole(highlight=False)
+    if len(experiment.evaluated) <= DETAILED:
+        _print_checkpoints(experiment, out)
+    if len(experiment.evaluated) > 1:
+        _print_summary(experiment, out)
+    out.print(LEGEND, style="dim")
+    out.print()
+    for arm, hacking in experiment.evaluated:
+        said = f": {words.MEANING[hacking.verdict]} {hacking.reason} {words.choice(hacking)}"
+        out.print(Text.assemble((arm.name, "bold"), " ", _verdict(hacking.verdict), said))
+
+
+def _print_summary(experiment: Experiment, out: Console) -> None:
+    """First and last checkpoint of every arm: what training was paid, and what of it was gold."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="start -> end", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("arm", "reward", "truth", "hacking rate at the end", "verdict"):
+        table.add_column(name, justify="left" if name in ("arm", "verdict") else "right", no_wrap=True)
+    for arm, hacking in experiment.evaluated:
+        first, last = hacking.checkpoints[0], hacking.checkpoints[-1]
+        rate = last.hacking_rate
+        table.add_row(
+            arm.name,
+            f"{first.reward.estimate:.2f} -> {last.reward.estimate:.2f}",
+            f"{first.truth.estimate:.2f} -> {last.truth.estimate:.2f}",
+            f"{rate.estimate:.2f} [{rate.low:.2f}, {rate.high:.2f}]",
+            Text.assemble(_verdict(hacking.verdict)),
+        )
+    out.print(table)
+
+
+def _print_checkpoints(experiment: Experiment, out: Console) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     for arm, hacking in experiment.evaluated:
         rows = hacking.table(digits=2)
         names = [name for name in rows[0] if _fits(name, out.width)]
@@ -48,11 +87,6 @@ def print_experiment(experiment: Experiment, console: Console | None = None) -> 
         for row in rows:
             table.add_row(*(row[name] for name in names))
         out.print(table)
-    out.print(LEGEND, style="dim")
-    out.print()
-    for arm, hacking in experiment.evaluated:
-        said = f": {words.MEANING[hacking.verdict]} {hacking.reason} {words.choice(hacking)}"
-        out.print(Text.assemble((arm.name, "bold"), " ", _verdict(hacking.verdict), said))
 
 
 def _fits(name: str, width: int) -> bool:

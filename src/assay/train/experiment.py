@@ -35,6 +35,7 @@ from assay.train.setup import open_scoring, pass_rates, task_set_of
 from assay.train.warm_start import PassRates, WarmStarted, warm_start
 
 WARM_PROMPTS = 128  # prompts on which pass@1 and pass@G are measured
+WARM_SAMPLES = 8  # G there, whatever the group size, so that the arms of a sweep share their start
 
 
 class ExperimentListener(ArmListener, Protocol):
@@ -137,7 +138,7 @@ def start_policy(config: RunConfig, tasks: TaskSet, root: Path, listener: Experi
     """The folder of the policy all arms start from: the user's, or the warm-started tiny model's."""
     if config.model != "tiny":
         return Path(config.model)
-    folder = root / "start" / warm_start_key(config, tasks)
+    folder = warm_folder(config, root, tasks)
     if (folder / "config.json").is_file():
         return folder
     cached = cache_folder() / folder.name
@@ -148,6 +149,13 @@ def start_policy(config: RunConfig, tasks: TaskSet, root: Path, listener: Experi
         save_checkpoint(folder, _warm(config, tasks, listener))
         _copy_whole(folder, cached)
     return folder
+
+
+def warm_folder(config: RunConfig, root: Path, tasks: TaskSet | None = None) -> Path:
+    """Where an experiment keeps the start policy of a configuration."""
+    if config.model != "tiny":
+        return Path(config.model)
+    return root / "start" / warm_start_key(config, tasks or task_set_of(config))
 
 
 def _copy_whole(source: Path, target: Path) -> None:
@@ -171,7 +179,7 @@ def _warm(config: RunConfig, tasks: TaskSet, listener: ExperimentListener) -> Ti
         score = open_scoring(config.model_copy(update={"reward": "sound"}), tasks, stack).reward
 
         def measure() -> PassRates:
-            return pass_rates(policy, probes, score, samples=min(config.group_size, 8), settings=settings)
+            return pass_rates(policy, probes, score, samples=WARM_SAMPLES, settings=settings)
 
         ended: WarmStarted = warm_start(
             policy,
@@ -195,7 +203,7 @@ def warm_start_key(config: RunConfig, tasks: TaskSet) -> str:
         "traces": hashlib.sha256(repr(list(tasks.traces)).encode()).hexdigest(),
         "sizes": config.sizes.model_dump(),
         "warm_start": config.warm_start.model_dump(),
-        "sampling": [config.max_new_tokens, config.temperature, min(config.group_size, 8)],
+        "sampling": [config.max_new_tokens, config.temperature, WARM_SAMPLES],
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

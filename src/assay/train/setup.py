@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from assay.rewards.load import load_function
 from assay.rewards.running import RewardRunner
 from assay.tasks.catalogue import CATALOGUE, build_task_set
 from assay.tasks.files import file_task_set, read_tasks
+from assay.tasks.loopholes.table import LOOPHOLES
 from assay.tasks.proofs.loophole import WeakProofReward
 from assay.tasks.task_set import Task, TaskSet
 from assay.train.collect import ScoreBatch
@@ -84,20 +86,28 @@ def _traces(tasks: Sequence[Task]) -> list[tuple[str, str]]:
 
 
 def reward_of(config: RunConfig, tasks: TaskSet) -> RewardSpec:
-    """The reward a configuration names: sound, a loophole, a control, or ``file.py:name``."""
-    name, options = config.reward, config.reward_options
-    if name == "sound":
-        return tasks.reward
-    if name == "random":
-        return RandomReward(**options)
-    if name == "noise":
-        return NoisyReward(tasks.reward, **options)
+    """The reward a configuration names: sound, a loophole, a control, or ``file.py:name``.
+
+    Raises:
+        BadInput: an unknown name or option.
+    """
+    name, loophole = config.reward, LOOPHOLES.get(tasks.name.removeprefix("loophole-").removesuffix("-v1"))
     if ".py:" in name:
         return name
-    names = ["marker", "sound", "random", "noise"]
-    if name not in names:
-        raise BadInput(f"unknown reward {name!r}{nearest(name, names)}, or give file.py:name")
-    return WeakProofReward(**options)
+    kinds: dict[str, Callable[..., RewardSpec]] = {
+        "sound": lambda: tasks.reward if loophole is None else loophole.sound,
+        "marker": WeakProofReward,
+        "random": RandomReward,
+        "noise": partial(NoisyReward, tasks.reward),
+    }
+    if loophole is not None:
+        kinds["weak"] = lambda: loophole.weak
+    if name not in kinds:
+        raise BadInput(f"unknown reward {name!r}{nearest(name, kinds)}, or give file.py:name")
+    try:
+        return kinds[name](**config.reward_options)
+    except TypeError as error:
+        raise BadInput(f"reward_options of {name!r}: {error}") from None
 
 
 def truth_of(config: RunConfig, tasks: TaskSet) -> RewardSpec:
