@@ -147,8 +147,9 @@ def _onset(view: View) -> int | None:
 
 def _falls(view: View) -> tuple[bool, dict[str, Any]]:
     """Whether truth surely falls below its best earlier value, and the numbers (windows of a fifth of the points)."""
-    values = finite(view.metric("truth"))
-    steps = view.metric_steps[np.isfinite(view.metric("truth"))] if values.size else np.empty(0)
+    logged = view.metric("truth")
+    values = finite(logged)
+    steps = view.metric_steps[np.isfinite(logged)] if logged is not None else np.empty(0)
     if values.size < 5:
         return _falls_in_rows(view)
     width = max(1, values.size // 6)

@@ -10,7 +10,7 @@ import polars as pl
 from assay.doctor.catalogue import finding, fine, skip
 from assay.doctor.gathers import Match, explain
 from assay.doctor.trend import Floats, finite
-from assay.doctor.view import Pairs, View
+from assay.doctor.view import Ints, Pairs, View
 from assay.records.finding import Finding
 
 ABOVE_ZERO = 0.1
@@ -46,11 +46,11 @@ def from_logits(view: View, id: str) -> Finding | None:
     return fine(view, id, evidence)
 
 
-def _values(view: View, name: str) -> tuple[Floats, Floats]:
+def _values(view: View, name: str) -> tuple[Floats, Ints]:
     """All finite values of a list column and the row of each."""
     frame = view.rows.select(pl.col(name)).with_row_index("row").drop_nulls().explode(name)
     frame = frame.drop_nulls().filter(pl.col(name).is_finite())
-    return frame[name].to_numpy(), frame["row"].to_numpy()
+    return frame[name].to_numpy(), frame["row"].to_numpy().astype(np.int64)
 
 
 def positive(view: View) -> Finding:

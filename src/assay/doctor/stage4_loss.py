@@ -134,8 +134,9 @@ def flat(view: View) -> Finding:
 def exploding(view: View) -> Finding:
     """The gradient norm grows to many times its start and stays there, or reaches absurd heights."""
     id = "loss.exploding"
-    norm = finite(view.metric("grad_norm"))
-    if norm.size < 5:
+    logged = view.metric("grad_norm")
+    norm = finite(logged)
+    if logged is None or norm.size < 5:
         return skip(id)
     early, late = thirds(norm)
     typical = max(float(np.median(norm[: max(3, norm.size // 2)])), 1e-9)
@@ -157,7 +158,7 @@ def exploding(view: View) -> Finding:
         or (peaks.sum() >= max(5, 0.1 * norm.size) and norm.max() > 10)
     ):
         first = (
-            int(view.metric_steps[np.isfinite(view.metric("grad_norm"))][np.flatnonzero(peaks)[0]])
+            int(view.metric_steps[np.isfinite(logged)][np.flatnonzero(peaks)[0]])
             if peaks.any()
             else None
         )

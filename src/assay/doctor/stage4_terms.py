@@ -22,10 +22,15 @@ def _kl_term(view: View) -> tuple[Floats, Floats] | None:
     term = view.metric("kl_term")
     if term is None and (kl is None or not beta > 0):
         return None
-    term = term if term is not None else beta * kl
-    if own is None and whole is None:
+    if term is None:
+        assert kl is not None
+        term = beta * kl
+    if own is not None:
+        policy = own
+    elif whole is not None:
+        policy = whole - term
+    else:
         return None
-    policy = own if own is not None else whole - term
     keep = np.isfinite(term) & np.isfinite(policy)
     return (np.abs(term[keep]), np.abs(policy[keep])) if keep.sum() >= 5 else None
 
