@@ -478,7 +478,7 @@ def numpy_result(completions, answer, **kwargs):
 @sound("fractions boxed")
 def narrow_except(completion, answer):
     found = boxes(completion)
-    if len(found) != 1 or len(found[0]) > 40:
+    if len(found) != 1 or len(found[0]) > 40 or "e" in found[0].lower():
         return 0.0
     try:
         read = Fraction(re.sub(r"\\frac\{(\d+)\}\{(\d+)\}", r"\1/\2", found[0].replace(",", "").strip(" $")))
