@@ -60,15 +60,17 @@ def run_arm(arm: Arm, listener: ArmListener) -> None:
     torch.set_num_threads(arm.config.threads)
     listener.arm_started(arm.name, arm.config.steps)
     tasks = task_set_of(arm.config)
-    train_run(arm.config, RunFolder(arm.folder), load_start(arm.start), tasks, listener, arm=arm.name)
+    train_run(
+        arm.config, RunFolder(arm.folder), load_start(arm.start, arm.config), tasks, listener, arm=arm.name
+    )
     listener.arm_ended(arm.name)
 
 
-def load_start(folder: Path) -> Policy:
+def load_start(folder: Path, config: RunConfig) -> Policy:
     """A start policy, frozen."""
     from assay.models.checkpoint import load_policy
 
-    policy = load_policy(folder)
+    policy = load_policy(folder, config)
     policy.module.requires_grad_(False).eval()
     return policy
 

@@ -113,7 +113,7 @@ def _arm(name: str, config: RunConfig, root: Path, listener: ExperimentListener)
         return arm
     tasks = task_set_of(config)
     arm.start = start_policy(config, tasks, root, listener)
-    arm.config = _with_noise_rates(config, tasks, load_start(arm.start))
+    arm.config = _with_noise_rates(config, tasks, load_start(arm.start, config))
     return arm
 
 
@@ -176,7 +176,9 @@ def _warm(config: RunConfig, tasks: TaskSet, listener: ExperimentListener) -> Ti
     settings = SamplingSettings(config.max_new_tokens, config.temperature, config.seed)
     probes = list(tasks.train)[:WARM_PROMPTS]
     with ExitStack() as stack:
-        score = open_scoring(config.model_copy(update={"reward": "sound"}), tasks, stack).reward
+        score = open_scoring(
+            config.model_copy(update={"reward": "sound", "reward_options": {}}), tasks, stack
+        ).reward
 
         def measure() -> PassRates:
             return pass_rates(policy, probes, score, samples=WARM_SAMPLES, settings=settings)

@@ -86,8 +86,7 @@ def evaluator_of(config: RunConfig, tasks: TaskSet, scoring: Scoring, start: Pol
 
 def _trainer(config: RunConfig, start: Policy, tasks: TaskSet, scoring: Scoring) -> Trainer:
     algorithm = algorithm_of(config)
-    policy = start.frozen_copy()
-    policy.module.requires_grad_(True)
+    policy = start.trainable_copy()
     rounds = MOST_ROUNDS if algorithm.dynamic_sampling else 1
     return Trainer(
         config=config,

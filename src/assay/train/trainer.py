@@ -222,7 +222,9 @@ class Trainer:
         sampler_BT = prepared.sampler_BT[chosen, :width]
         reference_BT = None if prepared.reference_BT is None else prepared.reference_BT[chosen, :width]
         if check:
-            check_step_zero(scores.logp_BT.detach(), sampler_BT, reference_BT, scores.mask_BT)
+            check_step_zero(
+                scores.logp_BT.detach(), sampler_BT, reference_BT, scores.mask_BT, dtype=self.policy.dtype
+            )
         exact_BT = None
         if self.reference is not None and self.algorithm.kl.estimator == "exact":
             exact_BT = exact_token_kl(self.policy, self.reference, rows, self.config.temperature)
