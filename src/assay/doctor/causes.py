@@ -16,7 +16,7 @@ ORDER: tuple[str, ...] = (
     "run.data", "run.resume",
     "decode.double_bos", "decode.sampling_settings", "decode.prompt_in_text", "decode.padding_in_text",
     "decode.special_tokens", "decode.content_stripped", "reward.wrong_text", "decode.prefilled", "decode.empty",
-    "decode.no_eos", "decode.truncated", "decode.repetition",
+    "decode.repetition", "decode.no_eos", "decode.truncated",
     "reward.wrong_shape", "reward.non_finite", "reward.missing", "reward.constant", "reward.unreachable",
     "reward.inverted", "reward.component_dominates", "reward.unrelated_to_truth",
     "advantage.group_size", "advantage.grouping", "advantage.identical_completions", "advantage.dtype",
@@ -34,6 +34,7 @@ ORDER: tuple[str, ...] = (
 
 _SHAPES = ("decode.empty", "decode.no_eos", "decode.truncated", "decode.repetition")
 _WRECKED = (
+    "advantage.zero_spread_groups",
     "decode.repetition", "decode.empty", "decode.truncated", "decode.no_eos", "hacking.entropy_collapse",
     "loss.non_finite", "loss.inverted", "loss.kl_dominates",
 )  # fmt: skip
