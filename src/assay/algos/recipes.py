@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from assay.algos import cispo, dapo, dr_grpo, grpo, gspo, reinforce, reinforce_pp, rloo
+from assay.algos import cispo, dapo, dpo, dr_grpo, grpo, gspo, ppo, reinforce, reinforce_pp, rloo
 from assay.algos.algorithm import Algorithm
 from assay.algos.presets import Preset
 from assay.errors import BadInput, nearest
@@ -21,6 +21,13 @@ RECIPES: Mapping[str, tuple[Callable[..., Algorithm], Mapping[str, Preset]]] = {
     "cispo": (cispo.cispo, cispo.PRESETS),
     "reinforce_pp": (reinforce_pp.reinforce_pp, reinforce_pp.PRESETS),
 }
+# Methods with a critic or on pairs: the trainer that has what they need asks for their own parts.
+SECOND_PATH: Mapping[str, tuple[Callable[..., Algorithm], Mapping[str, Preset]]] = {
+    "ppo": (ppo.ppo, ppo.PRESETS),
+    "dpo": (dpo.dpo, dpo.PRESETS),
+    "online_dpo": (dpo.online_dpo, dpo.PRESETS),
+}
+ALL = {**RECIPES, **SECOND_PATH}
 LIBRARIES = ("trl", "verl", "openrlhf")
 
 
@@ -28,7 +35,7 @@ def make_algorithm(name: str, *, match: str | None = None, **options: Any) -> Al
     """Make an algorithm by name.
 
     Args:
-        name: reinforce, rloo, grpo, dr_grpo, dapo, gspo, cispo or reinforce_pp.
+        name: reinforce, rloo, grpo, dr_grpo, dapo, gspo, cispo, reinforce_pp, ppo, dpo or online_dpo.
         match: ``trl``, ``verl`` or ``openrlhf`` for that library's values under this name; None for the
             published method. A group without spread has advantage 0 under every preset.
         options: the recipe's options (see its function); they win over the preset's.
@@ -36,9 +43,9 @@ def make_algorithm(name: str, *, match: str | None = None, **options: Any) -> Al
     Raises:
         BadInput: an unknown name, library or option (with the nearest known one), or a bad value.
     """
-    if name not in RECIPES:
-        raise BadInput(f"expected an algorithm, got {name!r}{nearest(name, RECIPES)}")
-    recipe, presets = RECIPES[name]
+    if name not in ALL:
+        raise BadInput(f"expected an algorithm, got {name!r}{nearest(name, ALL)}")
+    recipe, presets = ALL[name]
     known = inspect.signature(recipe).parameters
     for option in options:
         if option not in known:
@@ -67,6 +74,6 @@ def _build(name: str, recipe: Callable[..., Algorithm], options: Mapping[str, An
 
 def option_names(name: str) -> tuple[str, ...]:
     """Names of a recipe's options, for help texts and configuration checks."""
-    if name not in RECIPES:
-        raise BadInput(f"expected an algorithm, got {name!r}{nearest(name, RECIPES)}")
-    return tuple(inspect.signature(RECIPES[name][0]).parameters)
+    if name not in ALL:
+        raise BadInput(f"expected an algorithm, got {name!r}{nearest(name, ALL)}")
+    return tuple(inspect.signature(ALL[name][0]).parameters)

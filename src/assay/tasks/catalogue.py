@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from assay.errors import BadInput, nearest
-from assay.tasks import arithmetic, brackets, code, countdown, sorting
+from assay.tasks import arithmetic, brackets, code, countdown, padded, sorting
 from assay.tasks.loopholes.table import LOOPHOLES
 from assay.tasks.proofs import task as proofs
 from assay.tasks.task_set import TaskSet
@@ -19,6 +19,7 @@ CATALOGUE: dict[str, Callable[..., TaskSet]] = {
     countdown.NAME: countdown.countdown_task_set,
     brackets.NAME: brackets.brackets_task_set,
     code.NAME: code.code_task_set,
+    padded.NAME: padded.padded_task_set,
     **{loophole.version: loophole.task_set for loophole in LOOPHOLES.values()},
 }
 """Versioned name to builder. What a name and a seed give never changes: a new version gets a new name."""

@@ -36,7 +36,7 @@ class StepResult(NamedTuple):
     rollouts: list[Rollout]
 
 
-class _Prepared(NamedTuple):
+class Prepared(NamedTuple):
     """What the updates of a step read: rollouts, per-token tensors (B, T) on the whole batch, rows to train."""
 
     collected: Collected
@@ -129,7 +129,7 @@ class Trainer:
         keep_B = self.algorithm.keep_groups(rewards_B, torch.tensor(batch.groups))
         return batch.select(keep_B.nonzero().flatten().tolist())
 
-    def _prepare(self, collected: Collected) -> _Prepared:
+    def _prepare(self, collected: Collected) -> Prepared:
         """Shape rewards and assign credit; what needs the reference asks it once."""
         rollouts, config = collected.rollouts, self.config
         lengths_B = torch.tensor([len(rollout.token_ids) for rollout in rollouts])
@@ -153,13 +153,13 @@ class Trainer:
             mask_BT=trained_BT,
             token_kl_BT=token_kl_BT,
         )
-        per_completion = advantages if advantages.ndim == 1 else _mean_over_tokens(advantages, trained_BT)
+        per_completion = advantages if advantages.ndim == 1 else mean_over_tokens(advantages, trained_BT)
         for rollout, shaped, advantage in zip(
             rollouts, shaped_B.tolist(), per_completion.tolist(), strict=True
         ):
             rollout.shaped_reward, rollout.advantage = shaped, advantage
         trained = trained_BT.any(-1).nonzero().flatten().tolist()
-        return _Prepared(collected, advantages.float(), trained_BT, sampler_BT, reference_BT, trained)
+        return Prepared(collected, advantages.float(), trained_BT, sampler_BT, reference_BT, trained)
 
     @torch.no_grad()
     def _reference(self, collected: Collected, mask_BT: Tensor) -> Tensor | None:
@@ -173,7 +173,7 @@ class Trainer:
             result_BT[part.start : part.stop, : scores.logp_BT.shape[1]] = scores.logp_BT
         return result_BT
 
-    def _update(self, prepared: _Prepared) -> dict[str, float]:
+    def _update(self, prepared: Prepared) -> dict[str, float]:
         """All optimiser steps on one batch of rollouts; the metrics are means over them."""
         logs: list[dict[str, float]] = []
         for epoch in range(self.algorithm.epochs):
@@ -191,7 +191,7 @@ class Trainer:
         size = -(-len(order) // count)
         return [order[first : first + size] for first in range(0, len(order), size)]
 
-    def _optimiser_step(self, prepared: _Prepared, part: list[int], *, check: bool) -> dict[str, float]:
+    def _optimiser_step(self, prepared: Prepared, part: list[int], *, check: bool) -> dict[str, float]:
         denominator = self.algorithm.denominator(prepared.mask_BT[part], self.config.max_new_tokens)
         self.optimiser.zero_grad(set_to_none=True)
         lengths = [len(prompt) for prompt in prepared.collected.prompt_ids]
@@ -214,7 +214,7 @@ class Trainer:
         return losses | {"grad_norm": float(norm)} | combine_metrics(term.metrics for term in terms)
 
     def _micro_batch(
-        self, prepared: _Prepared, chosen: list[int], denominator: float, check: bool
+        self, prepared: Prepared, chosen: list[int], denominator: float, check: bool
     ) -> LossTerms:
         rows = prepared.collected.rows.select(chosen)
         scores = token_scores(self.policy, rows, temperature=self.config.temperature)
@@ -244,5 +244,6 @@ class Trainer:
         return terms._replace(loss=terms.loss.detach())
 
 
-def _mean_over_tokens(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
+def mean_over_tokens(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Mean of a completion's trained tokens, (B,); 0 for one without any."""
     return values_BT.masked_fill(~mask_BT, 0.0).sum(-1) / mask_BT.sum(-1).clamp_min(1)
