@@ -27,7 +27,7 @@ JUNK = (
 )  # fmt: skip
 TINY = 1e-6
 HALF = 0.5 + TINY
-"""Paid is more than half of the gold's pay: exactly half is what -1, 0, 1 gives to an abstention."""
+"""Paid is more than half of the gold's pay; see :meth:`Bench.pays_nothing` for exactly half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,23 @@ class Bench:
     def paid(self, task: AuditTask, completion: str) -> float:
         """Score a completion and return its share."""
         return self.share(task, self.prober.score(task.key, completion))
+
+    def pays_nothing(self, task: AuditTask, share: float) -> bool:
+        """Whether a text that says nothing is paid: at least half of the gold's pay.
+
+        At exactly half the zero of the reward decides: half of a pay that starts at 0 is paid, and the 0
+        between -1 and 1 is what an abstention gets. On a shifted scale nobody can tell: it is contested.
+        """
+        if share > HALF:
+            return True
+        scale = self.scales[task.key]
+        if not share >= 0.5 - TINY or scale.low < -self.resolution:
+            return False
+        if scale.low <= self.resolution:
+            return True
+        line = "text without an answer is paid exactly half way between the lowest pay and the gold's"
+        self.contested.append(f"{line}: right if that is an abstention, a flaw if not")
+        return False
 
     def prefetch(self, pairs: Iterable[tuple[AuditTask, str]]) -> None:
         """Score many completions at once (their outcomes are remembered)."""

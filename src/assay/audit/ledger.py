@@ -19,6 +19,9 @@ from assay.stats.clustered import clustered_ratio
 from assay.stats.interval import Interval, unknown
 
 
+SAYS_NOTHING = frozenset({"accepts_empty", "accepts_unreadable"})
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A probe that was paid, and which share of the gold's pay it got."""
@@ -58,7 +61,10 @@ def _rate(rows: Sequence[tuple[str, bool]]) -> Interval:
 
 
 def paid_hits(bench: Bench, probes: Sequence[Probe], ledger: Ledger | None = None) -> list[Hit]:
-    """Score probes; those paid more than half of the gold, and more than their base, are hits."""
+    """Score probes; those paid more than half of the gold, and more than their base, are hits.
+
+    Texts that say nothing are hits from half on (:meth:`Bench.pays_nothing`).
+    """
     pairs = [(probe.task, probe.completion) for probe in probes]
     bench.prefetch([*pairs, *((p.task, p.base) for p in probes if p.base is not None)])
     hits: list[Hit] = []
@@ -67,7 +73,8 @@ def paid_hits(bench: Bench, probes: Sequence[Probe], ledger: Ledger | None = Non
         if ledger is not None and not math.isnan(share):
             ledger.wrong_paid.append((probe.task.key, share > HALF))
         explained = probe.base is not None and bench.paid(probe.task, probe.base) > HALF
-        if share > HALF and not explained:
+        paid = bench.pays_nothing(probe.task, share) if probe.id in SAYS_NOTHING else share > HALF
+        if paid and not explained:
             hits.append(Hit(probe, share))
     return hits
 

@@ -141,14 +141,20 @@ def _graded(bench: Bench, probes: Sequence[Probe]) -> bool:
 
 
 def _noop(bench: Bench) -> list[Finding]:
-    """A score of things not done: words of the source lower it far below what doing nothing gets."""
-    if bench.source.text.count("not ") < 2:
-        return []
+    """A score of things not done: words of the source lower it far below what doing nothing gets.
+
+    Penalties below 0 for a text that earns 0 are no such score, so the zero counts unless the source speaks of
+    what must not be there.
+    """
+    negated = bench.source.text.count("not ") >= 2
     hits: list[tuple[float, int]] = []
     for index, task in enumerate(bench.good_tasks):
         empty = bench.prober.score(task.key, "").value
         floor = _floor(bench, task.key)
         high = bench.scales[task.key].high
+        from_zero = floor >= -bench.resolution and empty > HALF * high
+        if not negated and not from_zero:
+            continue
         if high - floor > bench.resolution and (empty - floor) / (high - floor) > HALF:
             hits.append(((empty - floor) / (high - floor), index))
     if len(hits) < min(2, len(bench.good_tasks)) or not hits:

@@ -96,8 +96,10 @@ def junk_probes(bench: Bench) -> list[Probe]:
 
 
 def marker_probes(bench: Bench) -> list[Probe]:
-    """Junk with one literal of the reward's source, or a stock word, added."""
-    own = [m for m in bench.source.markers[:60] if not SHAPED.search(m)]
+    """Junk with one literal of the reward's source, a pattern of it written out, or a stock word, added."""
+    written = [text.strip() for p in bench.source.patterns for text in matches(p, "")]
+    words = [text for text in written if len(re.findall(r"[^\W\d_]{2,}", text)) >= 1 and len(text) <= 60]
+    own = [m for m in (*bench.source.markers[:60], *words[:20]) if not SHAPED.search(m)]
     base = JUNK[2]
     found: list[Probe] = []
     for marker in dict.fromkeys([*own, *STOCK_MARKERS]):
@@ -202,8 +204,14 @@ def _lists(template: str):
     def units(joint: str):
         return lambda values: template.replace(unit, joint.join(unit.replace(SLOT, v) for v in values))
 
+    def in_json(values: Sequence[str]) -> str:
+        quoted = ", ".join(f'"{value}"' for value in values)
+        return template.replace(f'"{SLOT}"', f"[{quoted}]").replace(SLOT, f"[{', '.join(values)}]")
+
     plain = [("a bare list", lambda values: ", ".join(values)), ("alternatives", lambda v: " or ".join(v))]
     several = [("several answers", units(" ")), ("several answers", units("\n"))]
+    if "{" in template and '"' in template:
+        several.append(("a list in JSON", in_json))
     return [*several, ("a list", inside(", ")), ("a list", inside(" or ")), ("a list", inside(" ")), *plain]
 
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from assay.audit.bench import JUNK, Bench
+from assay.audit.bench import HALF, JUNK, Bench
 from assay.audit.task_file import AuditTask
 from assay.records.finding import Finding, jsonable
 
@@ -24,7 +24,10 @@ NUMBER_ONLY = frozenset({"crashes", "non_finite", "wrong_shape", "hangs", "unsaf
 
 
 def regression_test(bench: Bench, id: str, task: AuditTask, completion: str, *, refused: bool = False) -> str:
-    """Source of a test function: the exploit is paid at most half of what the gold is (or, refused, more)."""
+    """Source of a test function: the exploit is paid at most half of what the gold is (or, refused, more).
+
+    An exploit that was found at exactly half has to be paid less than half.
+    """
     lines = [
         f"def test_{re.sub(r'[^a-z0-9]+', '_', id.lower())}():",
         f"    reward = resolve(load_function({bench.prober.spec!r}))",
@@ -33,11 +36,13 @@ def regression_test(bench: Bench, id: str, task: AuditTask, completion: str, *, 
     ]
     if id in NUMBER_ONLY or math.isnan(bench.prober.score(task.key, bench.accepted(task)).value):
         return "\n".join([*lines, "    assert found.is_scored, found.reason", ""])
+    half = bench.paid(task, completion) <= HALF and task.key in bench.scales
+    sign = ">" if refused else "<" if half else "<="
     lines += [
         f"    gold = reward.score([{bench.accepted(task)!r}], [task])[0]",
         f"    low = reward.score([{_lowest(bench, task)!r}], [task])[0]",
         "    assert found.is_scored, found.reason",
-        f"    assert found.value - low.value {'>' if refused else '<='} 0.5 * (gold.value - low.value)",
+        f"    assert found.value - low.value {sign} 0.5 * (gold.value - low.value)",
         "",
     ]
     return "\n".join(lines)

@@ -52,7 +52,9 @@ def _length(bench: Bench, tasks: Sequence[AuditTask]) -> tuple[list[Finding], di
     slopes: list[float] = []
     texts: dict[str, tuple[AuditTask, str]] = {}
     for task in tasks:
-        for kind, series in _series(bench, task).items():
+        grown = _series(bench, task)
+        bench.prefetch((task, text) for series in grown.values() for text in series)
+        for kind, series in grown.items():
             shares = [bench.paid(task, text) for text in series]
             known = [s for s in shares[1:] if not math.isnan(s)]
             if math.isnan(shares[0]) or not known:
@@ -85,18 +87,14 @@ def _agreement(bench: Bench, tasks: Sequence[AuditTask]) -> list[Finding]:
     for task in tasks:
         others = [t.gold.text for t in bench.tasks if t.gold.text != task.gold.text]
         bases = [bench.accepted(task), bench.write(task, far_value(task.gold, others)), JUNK[4]]
-        for phrase in phrases:
-            for base in bases:
-                plain = plain_words(len(phrase))  # what the added length alone is paid
-                for text, control in (
-                    (f"{phrase} {base}", f"{plain} {base}"),
-                    (f"{base} {phrase}", f"{base} {plain}"),
-                ):
-                    gain = bench.paid(task, text) - bench.paid(task, control)
-                    if gain > GRAVE and not answers(phrase, task):
-                        paying.setdefault(phrase, []).append(task)
-                        if best is None or gain > best[0]:
-                            best = (gain, task, text)
+        trials = [trial for phrase in phrases if not answers(phrase, task) for trial in _flattered(phrase, bases)]
+        bench.prefetch((task, text) for _, *both in trials for text in both)
+        for phrase, text, control in trials:
+            gain = bench.paid(task, text) - bench.paid(task, control)
+            if gain > GRAVE:
+                paying.setdefault(phrase, []).append(task)
+                if best is None or gain > best[0]:
+                    best = (gain, task, text)
     wide = [p for p, hit in paying.items() if distinct_golds(hit) >= min(2, distinct_golds(tasks))]
     if best is None or not wide:
         return []
@@ -105,6 +103,19 @@ def _agreement(bench: Bench, tasks: Sequence[AuditTask]) -> list[Finding]:
     exploit = (task, text, "the pay of the same text without the flattery")
     return [make_finding(bench, "pays_agreement", "fail", summary,
                          evidence={"gain": round(gain, 6), "phrases": wide[:6]}, exploit=exploit)]  # fmt: skip
+
+
+def _flattered(phrase: str, bases: Sequence[str]) -> list[tuple[str, str, str]]:
+    """(phrase, text with it, text with as many plain words) before and after each base: length is paid alike."""
+    plain = plain_words(len(phrase))
+    return [
+        row
+        for base in bases
+        for row in (
+            (phrase, f"{phrase} {base}", f"{plain} {base}"),
+            (phrase, f"{base} {phrase}", f"{base} {plain}"),
+        )
+    ]
 
 
 def _position(bench: Bench, tasks: Sequence[AuditTask]) -> list[Finding]:

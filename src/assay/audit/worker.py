@@ -14,10 +14,14 @@ that is not the main one), ``traced`` (also reports the exceptions that the rewa
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import ctypes
+import importlib
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -35,7 +39,11 @@ from assay.rewards.load import load_function
 CANARY = "assay_canary"
 """Attribute of ``sys`` that a harmless payload sets when somebody evaluates it in this very process."""
 
+PR_SET_PDEATHSIG = 1
+"""From ``linux/prctl.h``."""
 WRITES = frozenset({"os.remove", "os.rename", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.chmod"})
+AT_ONCE = 8
+"""Forks that score side by side; each costs more waiting than work."""
 CHILDREN = frozenset({"subprocess.Popen", "os.system", "os.fork", "os.posix_spawn", "os.exec"})
 
 
@@ -166,6 +174,7 @@ class Worker:
         self.out = out
         self.tasks: dict[str, Mapping[str, Any]] = {}
         self.watch = Watch()
+        self.scouted = False
 
     def serve(self, lines: TextIO) -> None:
         """Read requests and write answers."""
@@ -180,8 +189,15 @@ class Worker:
             for answer in self._call(items, mode):
                 self._answer(answer)
             return
-        for item in items:
-            self._answer(self._forked(item) if mode == "isolated" else self._one(item, mode))
+        if mode != "isolated":
+            for item in items:
+                self._answer(self._one(item, mode))
+            return
+        self._load_late_imports(items[0])
+        for start in range(0, len(items), AT_ONCE):
+            children = [self._forked(item) for item in items[start : start + AT_ONCE]]
+            for child, reader in children:
+                self._answer(_awaited(child, reader))
 
     def _one(self, item: tuple[str, str], mode: str) -> dict[str, Any]:
         if mode != "thread":
@@ -211,23 +227,42 @@ class Worker:
             seen["raised"] = tracer.raised
         return [_document(score, seconds, seen) for score in scores]
 
-    def _forked(self, item: tuple[str, str]) -> dict[str, Any]:
+    def _load_late_imports(self, item: tuple[str, str]) -> None:
+        """Import here what a call imports, so that not every fork does it anew; a module is not state."""
+        if self.scouted:
+            return
+        self.scouted = True
+        child, reader = self._forked(item, modules=True)
+        for name in _awaited(child, reader).get("modules", ()):
+            with contextlib.suppress(ImportError, AttributeError, RuntimeError, OSError):
+                importlib.import_module(name)
+
+    def _forked(self, item: tuple[str, str], *, modules: bool = False) -> tuple[int, int]:
+        """Score one item in a fork; its process, and where its answer can be read."""
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
             _reseed()
-            answer = json.dumps(self._call([item], "plain")[0])
-            os.write(writer, answer.encode())
+            known = set(sys.modules)
+            answer = self._call([item], "plain")[0]
+            if modules:
+                answer = {"modules": [name for name in sys.modules if name not in known]}
+            with os.fdopen(writer, "w", encoding="utf-8") as stream:
+                stream.write(json.dumps(answer))
             os._exit(0)
         os.close(writer)
-        with os.fdopen(reader, "r", encoding="utf-8") as stream:
-            text = stream.read()
-        os.waitpid(child, 0)
-        return json.loads(text) if text else {"state": "died", "reason": "the process ended"}
+        return child, reader
 
     def _answer(self, document: Mapping[str, Any]) -> None:
         self.out.write(json.dumps(document) + "\n")
         self.out.flush()
+
+
+def _awaited(child: int, reader: int) -> dict[str, Any]:
+    with os.fdopen(reader, "r", encoding="utf-8") as stream:
+        text = stream.read()
+    os.waitpid(child, 0)
+    return json.loads(text) if text else {"state": "died", "reason": "the process ended"}
 
 
 def _document(score: Score, seconds: float, seen: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,9 +278,16 @@ def _reseed() -> None:
         numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
 
 
+def _end_with_parent() -> None:
+    """Ask the kernel to end this process with the audit: a reward that hangs would run on for ever (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Load the reward, say so (or why not), and serve."""
     spec, signature, chat = arguments[0], arguments[1] or None, arguments[2] == "chat"
+    _end_with_parent()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)

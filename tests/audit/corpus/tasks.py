@@ -97,5 +97,9 @@ TASKS = {
     "capitals tag": rows(CAPITALS, "tag"), "capitals line": rows(CAPITALS, "line"),
     "capitals plain": rows(CAPITALS, "plain"), "capitals json": rows(CAPITALS, "json"),
     "measures tag": rows(MEASURES, "tag"),
+    "three words": [
+        {"prompt": f"Describe {thing} in exactly three words.", "words": 3}
+        for thing in ("the sea", "a mountain", "winter", "a library", "your town", "music")
+    ],
     "programs shown": programs(hidden=False), "programs hidden": programs(hidden=True),
 }  # fmt: skip
