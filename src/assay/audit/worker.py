@@ -273,9 +273,9 @@ def _document(score: Score, seconds: float, seen: Mapping[str, Any]) -> dict[str
 def _reseed() -> None:
     """A fork inherits its parent's random state; without this a random reward would look deterministic."""
     random.seed(os.urandom(8))
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
+    numpy_random = sys.modules.get("numpy.random")  # numpy loads it when first used, which takes long
+    if numpy_random is not None:
+        numpy_random.seed(int.from_bytes(os.urandom(4), "little"))
 
 
 def _end_with_parent() -> None:
