@@ -25,6 +25,9 @@ class Silent:
     def warmed(self, rates: PassRates, cached: bool) -> None:
         """Do nothing."""
 
+    def noted(self, text: str) -> None:
+        """Do nothing."""
+
     def arm_started(self, arm: str, steps: int) -> None:
         """Do nothing."""
 
@@ -82,6 +85,10 @@ class Progress(Silent):
             self.bars.update(self.tasks["warm start"], completed=self.recipe.base.warm_start.max_steps)
         if not cached:
             self.console.print(f"start policy: pass@1 {rates.at_1:.2f}, pass@G {rates.at_group:.2f}")
+
+    def noted(self, text: str) -> None:
+        """Print it."""
+        self.console.print(text)
 
     def arm_started(self, arm: str, steps: int) -> None:
         """Open the arm's bar."""

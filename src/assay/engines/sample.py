@@ -15,5 +15,7 @@ def sample(policy: Policy, requests: Sequence[Request], settings: SamplingSettin
     if isinstance(policy, TinyPolicy):
         return local_tiny.sample(policy, requests, settings)
     from assay.engines import local_huggingface
+    from assay.models.huggingface import HuggingFacePolicy
 
+    assert isinstance(policy, HuggingFacePolicy)  # the only other kind
     return local_huggingface.sample(policy, requests, settings)

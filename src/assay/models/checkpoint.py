@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from assay.errors import BadInput
+from assay.config import ModelOptions
+from assay.errors import BadInput, require
 from assay.models.policy import Policy
 from assay.models.tiny_policy import TinyPolicy, is_tiny
 
@@ -49,13 +50,18 @@ def load_state(folder: Path) -> dict[str, Any]:
     return torch.load(path, weights_only=True)
 
 
-def load_policy(folder: str | Path) -> Policy:
-    """Read a policy from a folder in Hugging Face format, tiny or not."""
+def load_policy(folder: str | Path, options: ModelOptions | None = None) -> Policy:
+    """Read a policy from a folder in Hugging Face format (or with a GGUF file), tiny or not.
+
+    Args:
+        options: of a Hugging Face model; None for those a checkpoint was saved with.
+    """
     path = Path(folder)
-    if not (path / "config.json").is_file():
-        raise BadInput(f"expected a model folder with config.json, got {folder}")
+    if not (path / "config.json").is_file() and not list(path.glob("*.gguf")):
+        raise BadInput(f"expected a model folder with config.json or a .gguf file, got {folder}")
     if is_tiny(path):
         return TinyPolicy.load(path)
+    require("transformers", "train")
     from assay.models.huggingface import HuggingFacePolicy
 
-    return HuggingFacePolicy.load(path)
+    return HuggingFacePolicy.load(path, options)

@@ -10,6 +10,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -18,12 +19,13 @@ class Policy(ABC):
     """A causal language model with its tokenizer.
 
     Attributes:
-        module: the torch module that is trained and saved.
+        module: the torch module that is trained and saved. dtype: of its matrix products.
         eos_ids: every id that ends a completion. pad_id: never sampled, never one of ``eos_ids``' trained
             positions. max_positions: longest prompt plus completion.
     """
 
     module: nn.Module
+    dtype: Literal["float32", "bfloat16"] = "float32"
     eos_ids: frozenset[int]
     pad_id: int
     max_positions: int
@@ -58,6 +60,12 @@ class Policy(ABC):
         """A copy without gradients: the reference, or the start policy of an evaluation."""
         twin = copy.copy(self)
         twin.module = copy.deepcopy(self.module).requires_grad_(False).eval()
+        return twin
+
+    def trainable_copy(self) -> Policy:
+        """A copy to train; dropout stays off, so that sampler and trainer see the same network."""
+        twin = self.frozen_copy()
+        twin.module.requires_grad_(True)
         return twin
 
     @property
