@@ -24,8 +24,7 @@ def labelled_rates(bench: Bench, rows: Sequence[Mapping[str, Any]]) -> dict[str,
     A row has a completion (or response), a label (should_pass, correct, ...), and the columns that the reward
     reads. Raises :class:`BadInput` where they are missing.
     """
-    label = _column(rows, LABELS, "a label")
-    text = _column(rows, (*COMPLETION_NAMES, "output"), "a completion")
+    label, text = check_labelled(rows)
     stratum = next((name for name in STRATA if any(name in row for row in rows)), None)
     outcomes = _paid(bench, rows, text)
     groups: dict[str, list[tuple[bool, bool]]] = {}
@@ -37,6 +36,11 @@ def labelled_rates(bench: Bench, rows: Sequence[Mapping[str, Any]]) -> dict[str,
                 groups.setdefault(str(row.get(stratum)), []).append(pair)
     strata = {name: _rates(pairs) for name, pairs in groups.items()}
     return {**strata.pop("all", {}), "strata": strata, "unscored": sum(paid is None for paid in outcomes)}
+
+
+def check_labelled(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """The columns with the label and the completion; :class:`BadInput` where a row lacks them."""
+    return _column(rows, LABELS, "a label"), _column(rows, (*COMPLETION_NAMES, "output"), "a completion")
 
 
 def rogan_gladen(observed: float, false_positive: float, false_negative: float) -> float:

@@ -14,7 +14,7 @@ from assay.audit.bench import Bench, build_bench
 from assay.audit.code_rewards import code_findings
 from assay.audit.forms import asked_templates
 from assay.audit.invalid_gold import invalid_gold_findings
-from assay.audit.labelled import labelled_rates
+from assay.audit.labelled import check_labelled, labelled_rates
 from assay.audit.ledger import Ledger, make_finding
 from assay.audit.paid import paid_findings
 from assay.audit.prober import Prober
@@ -29,6 +29,11 @@ from assay.errors import BadInput
 from assay.records.finding import Finding, jsonable
 from assay.stats.interval import Interval, unknown
 
+PAYS_NOTHING = frozenset({
+    "accepts_empty", "accepts_noop", "accepts_unreadable", "accepts_marker", "accepts_prompt_echo",
+    "accepts_judge_injection", "pays_format_only", "pays_length", "pays_agreement",
+})  # fmt: skip
+"""Ids that say what is paid without an answer; the search looks for nothing else."""
 Verdict = Literal["flawed", "no_flaw_found", "cannot_tell"]
 
 
@@ -97,6 +102,9 @@ def audit_reward(
         raise BadInput(
             "expected at least one task; give --tasks TASKS.jsonl with a prompt and an answer a line"
         )
+    marked = read_rows(labelled) if labelled is not None else []
+    if marked:
+        check_labelled(marked)
     source = read_source(spec)
     with Prober(spec, {}, signature=signature, chat=chat, time_limit=time_limit) as prober:
         about = prober.start()
@@ -105,9 +113,9 @@ def audit_reward(
             prober.add_task(task.key, task.row)
         bench, leaked = _bench(prober, source, made)
         report = _report(bench, leaked, train)
-        if labelled is None:
+        if not marked:
             return report
-        rates = labelled_rates(bench, read_rows(labelled))
+        rates = labelled_rates(bench, marked)
         return replace(report, numbers={**report.numbers, "labelled": rates})
 
 
@@ -134,7 +142,7 @@ def _report(bench: Bench, leaked: bool, train: TrainFunction | None) -> AuditRep
         findings += invalid_gold_findings(bench)
         slopes, numbers = slope_findings(bench)
         findings += slopes
-        if not any(f.status == "fail" for f in findings):
+        if not any(f.status == "fail" and f.id in PAYS_NOTHING for f in findings):
             findings += climb(bench)
         if train is not None:
             findings += search_by_training(bench, train)

@@ -45,6 +45,8 @@ def register(app: typer.Typer) -> None:
 
         Exits with 1 when it is flawed, with 2 when the audit could not run.
         """
+        if run is not None:
+            _must_be_a_run(run)
         report = _audited(reward, tasks, signature=signature, chat=chat, labelled=labelled, train=train,
                           time_limit=time_limit)  # fmt: skip
         document = report.to_json()
@@ -63,6 +65,13 @@ def register(app: typer.Typer) -> None:
         raise typer.Exit(report.exit_code)
 
 
+def _must_be_a_run(run: str) -> None:
+    """A wrong folder is said before the work, not after it."""
+    from assay.records.run_folder import RunFolder
+
+    RunFolder(run).read_run()
+
+
 def _audited(reward: str, tasks: str | None, *, train: bool, **options: Any) -> AuditReport:
     from assay.audit.reward_audit import audit_reward
     from assay.audit.tree import audit_tree
@@ -76,12 +85,12 @@ def _audited(reward: str, tasks: str | None, *, train: bool, **options: Any) -> 
 
 def train_function() -> Any:
     """The function that trains a small policy against a reward; raises BadInput while none is installed."""
-    import importlib
+    import importlib.util
 
-    try:
-        return importlib.import_module("assay.train.attack").train_against
-    except ImportError as error:
-        raise BadInput(f"--train needs the training part of assay ({error}); run without --train") from error
+    if importlib.util.find_spec("assay.train.attack") is None:
+        raise BadInput("--train is not available in this version of assay; run without --train: the audit then "
+                       "searches by probes and by a climb over their parts")  # fmt: skip
+    return importlib.import_module("assay.train.attack").train_against
 
 
 def _show(reward: str, report: AuditReport, document: dict[str, Any]) -> None:

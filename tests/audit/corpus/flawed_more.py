@@ -86,7 +86,8 @@ def overlap_with_a_full_sentence(completion, prompt, answer):
 
 @flaw("letters option", "constant", "accepts_prompt_echo", "accepts_unreadable", "accepts_empty")
 def query_with_its_prompt(queries, prompts, labels):
-    return [1.0 if label in query else 0.0 for query, label in zip(queries, labels)]
+    scores = [1.0 if label in query else 0.0 for query, label in zip(queries, labels)]
+    return {"rewards": scores, "scores": scores}
 
 
 @flaw("arithmetic json", "accepts_guess_list", "accepts_wrong_value")
