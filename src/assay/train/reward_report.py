@@ -234,7 +234,7 @@ def rater_slopes(pairs: Sequence[Pair], *, length_unit: float = 1.0) -> Mapping[
     ]
     names = ("quality", "length")
     scale = np.abs(np.array(rows)).max(0).clip(1e-9)
-    fit = fit_linear_reward(np.array(rows) / scale, names, steps=2_000, rate=4.0)
+    fit = fit_linear_reward(np.array(rows) / scale, names, steps=400, rate=4.0)
     found: dict[str, Interval] = {}
     for name, weight, error, unit in zip(names, fit.weights, fit.errors, scale, strict=True):
         reach = t_quantile(0.975, len(pairs) - 2) * error / unit
