@@ -40,6 +40,28 @@ class WarmStart(BaseModel):
     target: float = Field(default=0.15, description="stop at the first measurement with pass@1 at least this")
 
 
+class LearnedRewardOptions(BaseModel):
+    """A reward learned from comparisons before training: reward=learned, or the pairs of dpo."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    pairs: int = Field(default=1000, ge=2, description="comparisons of the start policy's samples")
+    pairs_file: str | None = Field(
+        default=None, description="a user's comparisons (chosen, rejected) in place of simulated ones"
+    )
+    raters: dict[str, Any] = Field(default_factory=dict, description="habits; see assay.tasks.raters.Raters")
+    marker: str | None = Field(default=None, description="a word that raters may like")
+    epochs: int = Field(default=1, ge=1)
+    batch_size: int = Field(default=32, ge=1, description="comparisons an update")
+    learning_rate: float = Field(default=1e-3, gt=0)
+    heads: int = Field(default=4, ge=1, description="on bootstraps of the comparisons")
+    centring: float = Field(default=0.01, ge=0)
+    use_margins: bool = False
+    held_out: float = Field(default=0.15, ge=0, lt=1, description="share of the prompts kept for the report")
+    combine: Literal["mean", "min", "penalised"] = "mean"
+    folder: str | None = Field(default=None, description="where it lies; an experiment makes and sets it")
+
+
 class ModelSizes(BaseModel):
     """Sizes of the embedded model."""
 
@@ -68,7 +90,8 @@ class RunConfig(BaseModel):
         default=None, description="a file of held-out tasks (else split off tasks)"
     )
     reward: str = Field(
-        default="sound", description="'sound', a loophole's name, 'random', 'noise', or file.py:name"
+        default="sound",
+        description="'sound', a loophole's name, 'random', 'noise', 'learned', or file.py:name",
     )
     truth: str | None = Field(default=None, description="file.py:name; the task's own truth when it has one")
     signature: str | None = Field(
@@ -77,6 +100,9 @@ class RunConfig(BaseModel):
     reward_options: dict[str, Any] = Field(default_factory=dict)
     reward_workers: int = Field(default=1, ge=1)
     reward_time_limit: float = Field(default=10.0, gt=0, description="seconds a completion")
+    learned_reward: LearnedRewardOptions | None = Field(
+        default=None, description="how the reward is learned; needed by reward=learned and by dpo"
+    )
     max_missing: float = Field(default=0.5, ge=0, le=1, description="stop when more of a step has no score")
 
     algorithm: str = "reinforce"

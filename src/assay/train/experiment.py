@@ -29,6 +29,7 @@ from assay.models.tiny_policy import TinyPolicy
 from assay.records.run_folder import write_text
 from assay.tasks.task_set import TaskSet
 from assay.train.arms import Arm, ArmListener, load_start, run_arms
+from assay.train.learned import with_learned_reward
 from assay.train.recipe import Recipe
 from assay.train.run import evaluator_of
 from assay.train.setup import open_scoring, pass_rates, task_set_of
@@ -113,7 +114,8 @@ def _arm(name: str, config: RunConfig, root: Path, listener: ExperimentListener)
         return arm
     tasks = task_set_of(config)
     arm.start = start_policy(config, tasks, root, listener)
-    arm.config = _with_noise_rates(config, tasks, load_start(arm.start, config))
+    start = load_start(arm.start, config)
+    arm.config = with_learned_reward(_with_noise_rates(config, tasks, start), tasks, start, root)
     return arm
 
 

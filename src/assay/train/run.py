@@ -16,15 +16,22 @@ from typing import Any, Protocol
 import torch
 
 import assay
+from assay.algos.dpo import Preference
+from assay.algos.ppo import ActorCritic
 from assay.config import RunConfig
 from assay.errors import BadInput
 from assay.models.checkpoint import load_policy, load_state, save_checkpoint
+from assay.models.heads import ScalarModel
 from assay.models.policy import Policy
 from assay.records.rollout import Rollout
 from assay.records.run_folder import RunFolder
 from assay.tasks.task_set import TaskSet
 from assay.train.collect import MOST_ROUNDS, Collector
+from assay.train.dpo import PreferenceTrainer
 from assay.train.evaluate import Evaluator
+from assay.train.learned import pairs_of
+from assay.train.ppo import ActorCriticTrainer
+from assay.train.preference_data import PairRows
 from assay.train.setup import Scoring, algorithm_of, open_scoring
 from assay.train.trainer import Trainer
 
@@ -88,13 +95,15 @@ def _trainer(config: RunConfig, start: Policy, tasks: TaskSet, scoring: Scoring)
     algorithm = algorithm_of(config)
     policy = start.trainable_copy()
     rounds = MOST_ROUNDS if algorithm.dynamic_sampling else 1
-    return Trainer(
-        config=config,
-        policy=policy,
-        reference=start if algorithm.needs_reference else None,
-        algorithm=algorithm,
-        collector=Collector(config, tasks.train, scoring.reward, rounds),
-    )
+    reference = start if algorithm.needs_reference else None
+    collector = Collector(config, tasks.train, scoring.reward, rounds)
+    if isinstance(algorithm, ActorCritic):
+        critic = ScalarModel(start)
+        return ActorCriticTrainer(config, policy, reference, algorithm, collector, critic=critic)
+    if isinstance(algorithm, Preference):
+        pairs = None if algorithm.online else PairRows(policy, pairs_of(config))
+        return PreferenceTrainer(config, policy, reference, algorithm, collector, pairs=pairs)
+    return Trainer(config, policy, reference, algorithm, collector)
 
 
 def _take_up(folder: RunFolder, trainer: Trainer) -> int | None:
@@ -154,6 +163,7 @@ def run_document(config: RunConfig, tasks: TaskSet, trainer: Trainer) -> dict[st
     return {
         "format": 1,
         "config": config.model_dump(),
+        "learned": config.reward == "learned",
         "algorithm": asdict(algorithm),
         "advantage_epsilon": algorithm.credit.epsilon,
         "advantage_ddof": algorithm.credit.ddof,

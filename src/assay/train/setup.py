@@ -132,7 +132,22 @@ def open_scoring(config: RunConfig, tasks: TaskSet, stack: ExitStack) -> Scoring
         )
         return stack.enter_context(started).score
 
-    return Scoring(runner(reward_of(config, tasks)), runner(truth_of(config, tasks)))
+    truth = runner(truth_of(config, tasks))
+    reward = learned_scorer(config) if config.reward == "learned" else runner(reward_of(config, tasks))
+    return Scoring(reward, truth)
+
+
+def learned_scorer(config: RunConfig) -> ScoreBatch:
+    """The reward model that the experiment trained; see ``assay.train.learned``."""
+    from assay.models.heads import ScalarModel
+    from assay.train.reward_model import LearnedReward
+
+    options = config.learned_reward
+    if options is None or options.folder is None:
+        raise BadInput("reward=learned needs learned_reward and an experiment; start it with: assay run rlhf")
+    model = ScalarModel.load(Path(options.folder) / "model")
+    model.requires_grad_(False).eval()
+    return LearnedReward(model, options.combine)
 
 
 def pass_rates(
