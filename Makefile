@@ -37,4 +37,6 @@ format: install
 	$(BIN)/ruff check --fix .
 
 bench: install
-	$(BIN)/python benchmarks/against_trl.py
+	$(BIN)/python benchmarks/math_checks.py
+	$(BIN)/python benchmarks/sandbox.py
+	$(BIN)/python benchmarks/chunked_logprob.py

@@ -75,7 +75,31 @@ class ModelSizes(BaseModel):
     vocab_size: int = Field(default=512, ge=300)
 
 
-class RunConfig(BaseModel):
+class LoraOptions(BaseModel):
+    """A low-rank adapter: the base weights stay as they are, and the reference is the base itself."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rank: int = Field(default=16, ge=1)
+    alpha: float = Field(default=32.0, gt=0, description="the adapter's output is scaled by alpha / rank")
+    targets: str | tuple[str, ...] = Field(default="all-linear", description="names of the linear layers")
+
+
+class ModelOptions(BaseModel):
+    """How a Hugging Face model is loaded and trained; the embedded model takes none of these."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        description="of the matrix products; trained weights, head and log-probs are float32",
+    )
+    lora: LoraOptions | None = Field(default=None, description="train an adapter of rank 16: lora.rank=16")
+    gradient_checkpointing: bool = Field(default=False, description="less memory, a third more time")
+    chat_template: bool = Field(default=False, description="a prompt is a user's turn in the chat template")
+
+
+class RunConfig(ModelOptions):
     """Every key of one run. The default algorithm is seed 000's: group-normalised REINFORCE."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -100,6 +124,7 @@ class RunConfig(BaseModel):
     reward_options: dict[str, Any] = Field(default_factory=dict)
     reward_workers: int = Field(default=1, ge=1)
     reward_time_limit: float = Field(default=10.0, gt=0, description="seconds a completion")
+    controls: bool = Field(default=True, description="first score gold, junk and empty; stop if one is wrong")
     learned_reward: LearnedRewardOptions | None = Field(
         default=None, description="how the reward is learned; needed by reward=learned and by dpo"
     )
@@ -124,6 +149,19 @@ class RunConfig(BaseModel):
     keep_checkpoints: bool = Field(default=True, description="keep the weights of every matched checkpoint")
     threads: int = Field(default=1, ge=1, description="of each arm; more helps only larger models")
     tracker: str | None = Field(default=None, description="a tracker of accelerate, such as tensorboard")
+
+    @model_validator(mode="after")
+    def _options_of_the_model(self) -> RunConfig:
+        asked = [
+            name
+            for name in ModelOptions.model_fields
+            if getattr(self, name) != ModelOptions.model_fields[name].default
+        ]
+        if self.model == "tiny" and asked:
+            raise ValueError(
+                f"{asked[0]} needs a Hugging Face model; give model=FOLDER, or leave {asked[0]} out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _possible(self) -> RunConfig:

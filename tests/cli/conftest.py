@@ -35,6 +35,10 @@ def text(completion, task):
     return "good"
 
 
+def pays_anything(completion, task):
+    return 1.0
+
+
 def prints(completion, task):
     print("noise on stdout")
     return reward(completion, task)
@@ -53,20 +57,47 @@ def needs_more(completion, rubric):
 '''
 
 
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """One cache for all tests: equal warm starts and the bundled drawing code are made once."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
-def mine(tmp_path, monkeypatch):
+def mine(tmp_path, monkeypatch, capfd, cache):
     """The user's folder; ``write(**keys)`` changes the recipe."""
-    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ASSAY_CACHE", str(cache))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "rewards.py").write_text(REWARDS)
     rows = [{"prompt": f"echo {n}:\n", "answer": f"{n}"} for n in range(10, 60)]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return Mine(tmp_path)
+    return Mine(tmp_path, monkeypatch, capfd)
+
+
+class Done:
+    """What a call in this process gave: the fields of ``subprocess.CompletedProcess``."""
+
+    def __init__(self, returncode, stdout, stderr):
+        self.returncode, self.stdout, self.stderr = returncode, stdout, stderr
 
 
 class Mine:
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, monkeypatch, capfd):
+        self.folder, self.monkeypatch, self.capfd = folder, monkeypatch, capfd
+
+    def here(self, *arguments):
+        """Call the command line in this process: no second start of Python and torch."""
+        from assay.cli.main import main
+
+        self.monkeypatch.chdir(self.folder)
+        self.monkeypatch.setattr(sys, "argv", ["assay", *map(str, arguments)])
+        self.capfd.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as error:
+            code = error.code or 0
+        return Done(code, *self.capfd.readouterr())
 
     def write(self, **changes):
         keys = {
@@ -78,7 +109,7 @@ class Mine:
             "warm_start": {"max_steps": 20, "batch_size": 16, "check_every": 20, "target": 0.0,
                            "pass_at_1": [0.0, 1.0], "pass_at_group": [0.0, 1.0]},
             "steps": 2, "batch_size": 8, "group_size": 4, "max_new_tokens": 6, "eval_every": 1,
-            "eval_prompts": 6, "eval_samples": 2, "reward_time_limit": 1.0,
+            "eval_prompts": 6, "eval_samples": 2, "reward_time_limit": 1.0, "controls": False,
         }  # fmt: skip
         keys.update(changes)
         path = self.folder / "mine.yaml"

@@ -19,22 +19,22 @@ def test_a_users_own_run_then_eval_then_report(mine):
     assert (mine.folder / "out/report.html").is_file()
     assert list((mine.folder / "out/report").glob("*.png"))
     last = document["arms"]["run"]["checkpoints"][-1]
-    again = mine.assay("eval", "out/run/checkpoints/step-000002", "--json")
+    again = mine.here("eval", "out/run/checkpoints/step-000002", "--json")
     assert again.returncode == 0, again.stderr
     repeated = json.loads(again.stdout)
     for name in ("reward", "truth", "hacking_rate", "kl_sequence", "entropy", "length"):
         assert repeated[name] == last[name], name
-    assert mine.assay("report", "out", "--json").returncode == 0
+    assert mine.here("report", "out", "--json").returncode == 0
 
 
 def test_a_print_in_a_reward_does_not_reach_stdout(mine):
-    done = mine.assay("run", mine.write(reward="rewards.py:prints", steps=1), "--out", "out", "--json")
+    done = mine.here("run", mine.write(reward="rewards.py:prints", steps=1), "--out", "out", "--json")
     assert done.returncode == 0, done.stderr
     json.loads(done.stdout)
 
 
 def test_the_terminal_names_verdict_folder_and_report(mine):
-    done = mine.assay("run", mine.write(steps=1), "--out", "out")
+    done = mine.here("run", mine.write(steps=1), "--out", "out")
     assert done.returncode == 0, done.stderr
     assert "step    1" in done.stdout
     assert done.stdout.rstrip().splitlines()[-1] == "report: out/report.html"
@@ -51,7 +51,7 @@ def test_the_terminal_names_verdict_folder_and_report(mine):
     ],
 )
 def test_a_broken_reward_stops_the_run_with_its_sample(mine, reward, state, words):
-    done = mine.assay("run", mine.write(reward=f"rewards.py:{reward}"), "--out", "out")
+    done = mine.here("run", mine.write(reward=f"rewards.py:{reward}"), "--out", "out")
     one_line_refusal(done, "8 of 8 completions have no score", state, "sample 0", "--resume")
     assert words.lower() in done.stderr.lower()
     folder = RunFolder(mine.folder / "out/run")
@@ -63,12 +63,25 @@ def test_a_broken_reward_stops_the_run_with_its_sample(mine, reward, state, word
 
 def test_a_broken_reward_can_be_mended_and_the_run_goes_on(mine):
     recipe = mine.write(reward="rewards.py:raises")
-    assert mine.assay("run", recipe, "--out", "out").returncode == 2
+    assert mine.here("run", recipe, "--out", "out").returncode == 2
     source = (mine.folder / "rewards.py").read_text()
     (mine.folder / "rewards.py").write_text(source.replace('raise ZeroDivisionError("never divides")', "return 1.0"))
-    done = mine.assay("run", "--resume", "out", "--json")
+    done = mine.here("run", "--resume", "out", "--json")
     assert done.returncode == 0, done.stderr
     assert RunFolder(mine.folder / "out/run").read_run()["status"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("reward", "words"),
+    [
+        ("pays_anything", ["junk completion", "should score less than 0.5, got 1", "controls=false"]),
+        ("raises", ["should score", "crashed", "never divides"]),
+    ],
+)
+def test_controls_stop_a_run_before_its_first_step(mine, reward, words):
+    recipe = mine.write(reward=f"rewards.py:{reward}", controls=True)
+    one_line_refusal(mine.here("run", recipe, "--out", "out"), *words)
+    assert not (mine.folder / "out/run/metrics.jsonl").exists()
 
 
 def test_a_hanging_reward_is_given_up_and_counted(mine):
@@ -76,7 +89,7 @@ def test_a_hanging_reward_is_given_up_and_counted(mine):
         reward="rewards.py:hangs", reward_time_limit=0.2, steps=1, batch_size=2, group_size=2, eval_prompts=2,
         eval_samples=1,
     )  # fmt: skip
-    done = mine.assay("run", recipe, "--out", "out")
+    done = mine.here("run", recipe, "--out", "out")
     one_line_refusal(done, "2 of 2 completions have no score", "missing")
 
 
@@ -109,7 +122,7 @@ def test_bad_input_is_one_line_and_nothing_is_lost(mine, changes, words):
     (mine.folder / "broken.jsonl").write_text('{"prompt": "a", "answer": "b"}\n{"prompt": \n')
     (mine.folder / "promptless.jsonl").write_text('{"question": "a"}\n')
     (mine.folder / "broken.py").write_text("def reward(:\n")
-    one_line_refusal(mine.assay("run", mine.write(**changes), "--out", "out"), *words)
+    one_line_refusal(mine.here("run", mine.write(**changes), "--out", "out"), *words)
     assert (mine.folder / "tasks.jsonl").is_file()
 
 
@@ -126,7 +139,7 @@ def test_bad_input_is_one_line_and_nothing_is_lost(mine, changes, words):
     ],
 )
 def test_a_wrong_call_is_one_line(mine, arguments, words):
-    one_line_refusal(mine.assay(*arguments), *words)
+    one_line_refusal(mine.here(*arguments), *words)
 
 
 @pytest.mark.parametrize("kind", ["full", "read-only"])
@@ -145,21 +158,21 @@ def test_a_disk_that_cannot_be_written_is_one_line_and_the_run_resumes(mine, kin
     done = mine.assay("run", recipe, "--out", "out", env={"PYTHONPATH": str(mine.folder)})
     one_line_refusal(done, text)
     patch.unlink()
-    assert mine.assay("run", "--resume", "out", "--json").returncode == 0
-    whole = mine.assay("run", recipe, "--out", "whole", "--json")
+    assert mine.here("run", "--resume", "out", "--json").returncode == 0
+    whole = mine.here("run", recipe, "--out", "whole", "--json")
     assert whole.returncode == 0, whole.stderr
     one, two = (RunFolder(mine.folder / name / "run").checkpoint(3) for name in ("out", "whole"))
     assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
 
 
 def test_json_refusals_keep_stdout_empty(mine):
-    done = mine.assay("run", "lophole", "--json")
+    done = mine.here("run", "lophole", "--json")
     one_line_refusal(done, "loophole")
     assert done.stdout == ""
 
 
 def test_recipes_are_listed(mine):
-    done = mine.assay("run", "--list")
+    done = mine.here("run", "--list")
     assert done.returncode == 0
     assert "loophole" in done.stdout
     assert "sound, weak, weak+kl" in done.stdout
@@ -167,8 +180,8 @@ def test_recipes_are_listed(mine):
 
 def test_eval_refuses_tasks_that_changed(mine):
     recipe = mine.write(steps=1)
-    assert mine.assay("run", recipe, "--out", "out", "--json").returncode == 0
+    assert mine.here("run", recipe, "--out", "out", "--json").returncode == 0
     shutil.copy(mine.folder / "tasks.jsonl", mine.folder / "kept.jsonl")
     with (mine.folder / "tasks.jsonl").open("a") as stream:
         stream.write('{"prompt": "echo 99:\\n", "answer": "99"}\n')
-    one_line_refusal(mine.assay("eval", "out/run/checkpoints/step-000001"), "have changed")
+    one_line_refusal(mine.here("eval", "out/run/checkpoints/step-000001"), "have changed")

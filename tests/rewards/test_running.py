@@ -300,3 +300,15 @@ def timed(action):
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
+
+
+def hangs_always(completion, task):
+    time.sleep(3600)
+
+
+def test_a_function_that_loses_the_first_samples_does_not_lose_hours_on_the_rest():
+    with RewardRunner(hangs_always, time_limit=0.05) as runner:
+        scores = runner.score(["x"] * 500, tasks_of(500))
+    assert {score.state for score in scores} == {"missing"}
+    assert sum("time-out" in score.reason and "not tried" not in score.reason for score in scores) == 8
+    assert "not tried, since the first 8 were all lost" in scores[-1].reason

@@ -188,14 +188,21 @@ def test_length_controlled_win_rate():
     weights = np.array([0.05, 0.1, 0.15, 0.05, 0.1, 0.2, 0.05, 0.1, 0.2])
     wins = np.array([1 / (1 + math.exp(-(q + 0.5 * d))) for q, d in cells])
     raw = float(weights @ wins / weights.sum())
-    controlled = length_controlled_win_rate(wins, np.array([float(d) for _, d in cells]), weights)
+    controlled = length_controlled_win_rate(wins, np.array([float(d) for _, d in cells]), weights).estimate
+    fair = float(weights @ np.array([1 / (1 + math.exp(-q)) for q, _ in cells]) / weights.sum())
     assert raw == pytest.approx(0.55376, abs=1e-5)
-    assert controlled == pytest.approx(0.51155, abs=5e-3)
-    assert (controlled - 0.5) < 0.25 * (raw - 0.5) + 1e-2  # most of the inflation is gone
-    only_length = np.array([1 / (1 + math.exp(-0.8 * d)) for d in (-1.0, 0.0, 1.0, 2.0, 3.0)])
-    assert length_controlled_win_rate(only_length, np.array([-1.0, 0, 1, 2, 3])) == pytest.approx(
-        0.5, abs=1e-6
-    )
+    assert fair == pytest.approx(0.51155, abs=1e-5)
+    assert abs(controlled - fair) < 0.25 * (raw - fair)  # at least three quarters of the inflation is gone
+
+
+def test_at_equal_quality_nobody_wins_for_being_longer():
+    rng = np.random.default_rng(0)
+    longer = rng.normal(1.0, 1.0, 1000)
+    wins = (rng.random(1000) < 1 / (1 + np.exp(-0.8 * longer))).astype(float)
+    found = length_controlled_win_rate(wins, longer)
+    assert wins.mean() > 0.6
+    assert found.low < 0.5 < found.high
+    assert found.high - found.low < 0.2
 
 
 def test_gain_within_lengths_removes_what_length_explains():

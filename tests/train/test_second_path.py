@@ -16,7 +16,13 @@ from assay.report.load import load
 from assay.train.experiment import reload_recipe, run_experiment
 from assay.train.preference_data import read_pairs
 from assay.train.recipe import load_recipe
-from assay.train.second_path import best_of_n_points, disagreement_alarm, read_arm, read_second_path
+from assay.train.second_path import (
+    best_of_n_points,
+    disagreement_alarm,
+    read_arm,
+    read_second_path,
+    write_second_path,
+)
 
 SMALL = {
     "tasks": "padded-v1",
@@ -115,7 +121,10 @@ def test_the_report_reads_it_as_a_learned_reward(done):
     assert second.best_of_n[0].kl == 0.0
     assert second.checklist["evaluation untouched by reward-model training"][0]
     assert not second.checklist["samples read"][0]
-    json.dumps(second.to_json(), allow_nan=False, default=str)
+    write_second_path([root / "ppo", root / "dpo"])
+    document = json.loads((root / "ppo" / "overoptimisation.json").read_text())
+    assert document["verdict"] == second.hacking.verdict
+    assert (root / "dpo" / "overoptimisation.json").is_file()
 
 
 def test_what_is_missing_is_said(done, tmp_path):

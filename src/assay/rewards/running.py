@@ -6,6 +6,7 @@ What ends how:
   function was slow; a verifier of ours that gives up on a completion scores it 0 itself), every other
   sample keeps its score;
 - a worker that dies (a crash in C, out of memory): the same, with its last printed line;
+- when the first eight samples of a call are all lost, the rest is ``missing`` without being tried;
 - a batch function over the time limit: it is called again with batches of one, so that only the stuck
   sample is lost;
 - coroutines of an async function each have the time limit, and run concurrently.
@@ -33,6 +34,7 @@ _LARGEST_CHUNK = 256
 _CHUNKS_PER_WORKER = 4
 _SHOW_AFTER_SECONDS = 2.0
 _LONGEST_WAIT = 0.25
+_GIVE_UP_AFTER = 8
 
 
 class RewardRunner:
@@ -287,11 +289,22 @@ class _Job:
             self._scores[lost] = missing(f"{self._runner.name} ({self._id(lost)}): {why}")
             self._runner.tell(f"{self._runner.name}: gave up sample {lost} ({self._id(lost)}): {why}")
             self._queue.extendleft([rest] if rest else [])
+            self._give_up_if_all_are_lost(why)
         else:  # nobody knows which sample of the call it was: one at a time
             self._queue.extendleft([index] for index in reversed(rest))
         self._forget(worker)
         self._runner.drop_worker(worker)
         self._watch(self._runner.start_worker())
+
+    def _give_up_if_all_are_lost(self, why: str) -> None:
+        """A function that loses the first samples one after the other would lose hours on the rest."""
+        known = [score for score in self._scores if score is not None]
+        if len(known) < _GIVE_UP_AFTER or any(score.is_scored for score in known):
+            return
+        reason = f"{self._runner.name}: not tried, since the first {len(known)} were all lost ({why})"
+        for index in (index for chunk in self._queue for index in chunk):
+            self._scores[index] = missing(reason)
+        self._queue.clear()
 
     def _id(self, index: int) -> str:
         return f"prompt_id {self._tasks[index].get('prompt_id')!r}"

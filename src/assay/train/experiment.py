@@ -30,6 +30,7 @@ from assay.records.run_folder import write_text
 from assay.tasks.task_set import TaskSet
 from assay.train.arms import Arm, ArmListener, load_start, run_arms
 from assay.train.learned import with_learned_reward
+from assay.train.model_notes import model_notes
 from assay.train.recipe import Recipe
 from assay.train.run import evaluator_of
 from assay.train.setup import open_scoring, pass_rates, task_set_of
@@ -47,6 +48,9 @@ class ExperimentListener(ArmListener, Protocol):
 
     def warmed(self, rates: PassRates, cached: bool) -> None:
         """The start policy is ready."""
+
+    def noted(self, text: str) -> None:
+        """Something to know before the run starts."""
 
 
 def run_experiment(recipe: Recipe, root: Path, listener: ExperimentListener, *, jobs: int = 1) -> None:
@@ -115,6 +119,8 @@ def _arm(name: str, config: RunConfig, root: Path, listener: ExperimentListener)
     tasks = task_set_of(config)
     arm.start = start_policy(config, tasks, root, listener)
     start = load_start(arm.start, config)
+    for note in model_notes(config, tasks, start):
+        listener.noted(note)
     arm.config = with_learned_reward(_with_noise_rates(config, tasks, start), tasks, start, root)
     return arm
 
@@ -178,9 +184,7 @@ def _warm(config: RunConfig, tasks: TaskSet, listener: ExperimentListener) -> Ti
     settings = SamplingSettings(config.max_new_tokens, config.temperature, config.seed)
     probes = list(tasks.train)[:WARM_PROMPTS]
     with ExitStack() as stack:
-        score = open_scoring(
-            config.model_copy(update={"reward": "sound", "reward_options": {}}), tasks, stack
-        ).reward
+        score = open_scoring(_warm_reward(config), tasks, stack).reward
 
         def measure() -> PassRates:
             return pass_rates(policy, probes, score, samples=WARM_SAMPLES, settings=settings)
@@ -195,6 +199,13 @@ def _warm(config: RunConfig, tasks: TaskSet, listener: ExperimentListener) -> Ti
         )
     listener.warmed(ended.rates, False)
     return policy
+
+
+def _warm_reward(config: RunConfig) -> RunConfig:
+    """The warm start is measured by the task's sound reward, or by the user's where it is the only one."""
+    if ".py:" in config.reward:
+        return config
+    return config.model_copy(update={"reward": "sound", "reward_options": {}})
 
 
 def warm_start_key(config: RunConfig, tasks: TaskSet) -> str:

@@ -16,6 +16,7 @@ from assay.engines.request import Request, SamplingSettings
 from assay.engines.sample import sample
 from assay.errors import BadInput, nearest
 from assay.models.policy import Policy
+from assay.rewards.checking import controls_check
 from assay.rewards.controls import NoisyReward, RandomReward
 from assay.rewards.load import load_function
 from assay.rewards.running import RewardRunner
@@ -130,7 +131,10 @@ def open_scoring(config: RunConfig, tasks: TaskSet, stack: ExitStack) -> Scoring
             signature=None if own else config.signature,
             in_process=own,
         )
-        return stack.enter_context(started).score
+        stack.enter_context(started)
+        if not own and config.controls:
+            _check_controls(started, tasks)
+        return started.score
 
     truth = runner(truth_of(config, tasks))
     reward = learned_scorer(config) if config.reward == "learned" else runner(reward_of(config, tasks))
@@ -148,6 +152,19 @@ def learned_scorer(config: RunConfig) -> ScoreBatch:
     model = ScalarModel.load(Path(options.folder) / "model")
     model.requires_grad_(False).eval()
     return LearnedReward(model, options.combine)
+
+
+CONTROL_TASKS = 8
+
+
+def _check_controls(runner: RewardRunner, tasks: TaskSet) -> None:
+    """Score gold (where the tasks have a ``completion``), junk and empty in the workers of the run."""
+    some = list(tasks.train)[:CONTROL_TASKS]
+    known = all("completion" in task for task in some)
+    try:
+        controls_check(runner, some, (lambda task: str(task["completion"])) if known else None)
+    except BadInput as error:
+        raise BadInput(f"{error}, or set controls=false to train against it as it is") from None
 
 
 def pass_rates(
