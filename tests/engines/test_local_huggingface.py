@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.hub_models import make_folder
 
 from assay.engines import local_huggingface
 from assay.engines.request import Request, SamplingSettings
@@ -9,7 +10,6 @@ from assay.engines.sample import sample
 from assay.errors import BadInput
 from assay.models.huggingface import HuggingFacePolicy
 from assay.train.forward import TokenRows, token_scores
-from tests.hub_models import make_folder
 
 SETTINGS = SamplingSettings(max_new_tokens=16, seed=5)
 KINDS = {"llama": {}, "qwen2": {}, "gpt2": {}, "mistral": {"sliding_window": 6}, "cohere": {}}

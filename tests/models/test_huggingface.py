@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from tests.hub_models import make_folder, tokenizer_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from assay.config import LoraOptions, ModelOptions, RunConfig
@@ -16,7 +17,6 @@ from assay.models.huggingface import HuggingFacePolicy
 from assay.models.memory import estimate_memory, lora_parameters
 from assay.models.sampling_settings import inherited_sampling, inherited_sampling_note
 from assay.train.forward import TokenRows, supervised_loss, token_scores
-from tests.hub_models import make_folder, tokenizer_of
 
 PROMPTS = ["|- P", "|- P", "1. P premise\n|- P & P\n"]
 COMPLETIONS = ["echo", "1. P", "42"]

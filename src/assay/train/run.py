@@ -23,6 +23,7 @@ from assay.errors import BadInput
 from assay.models.checkpoint import load_policy, load_state, save_checkpoint
 from assay.models.heads import ScalarModel
 from assay.models.policy import Policy
+from assay.models.sampling_settings import inherited_sampling
 from assay.records.rollout import Rollout
 from assay.records.run_folder import RunFolder
 from assay.tasks.task_set import TaskSet
@@ -174,6 +175,7 @@ def run_document(config: RunConfig, tasks: TaskSet, trainer: Trainer) -> dict[st
         "tasks": {"name": tasks.name, "train": len(tasks.train), "evaluation": len(tasks.evaluation)},
         "data_hash": tasks.data_hash(),
         "parameters": trainer.policy.parameters_count,
+        "inherited_sampling": {} if config.model == "tiny" else inherited_sampling(config.model),
         "versions": {
             "assay": assay.__version__,
             "python": platform.python_version(),
