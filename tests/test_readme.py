@@ -52,7 +52,8 @@ def test_run_commands_are_valid_recipes():
         if words[:3] == ["assay", "run", "loophole"]:
             arms = words[words.index("--arms") + 1].split(",") if "--arms" in words else []
             sweep = words[words.index("--sweep") + 1] if "--sweep" in words else None
-            load_recipe("loophole", [word for word in words[3:] if re.match(r"^\w+=[^,]*$", word)], arms=arms, sweep=sweep)
+            keys = [word for word in words[3:] if re.match(r"^\w+=[^,]*$", word)]
+            load_recipe("loophole", keys, arms=arms, sweep=sweep)
 
 
 def test_the_yaml_example_is_a_valid_configuration():

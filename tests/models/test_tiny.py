@@ -71,7 +71,8 @@ def test_right_padding_changes_nothing(policy):
 def joined_reference(policy, prompts, completions):
     ids, _ = pad_right([[*p, *c] for p, c in zip(prompts, completions, strict=True)], policy.pad_id)
     hidden = policy.module.hidden(ids)
-    return [hidden[i, len(p) - 1 : len(p) - 1 + len(c)] for i, (p, c) in enumerate(zip(prompts, completions))]
+    rows = enumerate(zip(prompts, completions, strict=True))
+    return [hidden[i, len(p) - 1 : len(p) - 1 + len(c)] for i, (p, c) in rows]
 
 
 @given(st.data())
@@ -79,11 +80,16 @@ def test_shared_prompts_give_the_numbers_of_joined_rows(policy, data):
     token = st.integers(0, policy.pad_id - 1)
     prompts = data.draw(st.lists(st.lists(token, min_size=1, max_size=9), min_size=1, max_size=3))
     rows = data.draw(
-        st.lists(st.tuples(st.sampled_from(prompts), st.lists(token, min_size=1, max_size=7)), min_size=1, max_size=5)
+        st.lists(
+            st.tuples(st.sampled_from(prompts), st.lists(token, min_size=1, max_size=7)),
+            min_size=1,
+            max_size=5,
+        )
     )
     prompt_ids, completion_ids = [row[0] for row in rows], [row[1] for row in rows]
     shared = policy.completion_hidden(prompt_ids, completion_ids)
-    for got, want, ids in zip(shared, joined_reference(policy, prompt_ids, completion_ids), completion_ids):
+    joined = joined_reference(policy, prompt_ids, completion_ids)
+    for got, want, ids in zip(shared, joined, completion_ids, strict=True):
         torch.testing.assert_close(got[: len(ids)], want, atol=2e-5, rtol=1e-4)
 
 
@@ -91,9 +97,13 @@ def test_gradients_are_those_of_joined_rows(policy):
     prompts = [policy.encode_prompt(TEXTS[0])] * 2 + [policy.encode_prompt(TEXTS[1])]
     completions = [policy.encode_completion(text) for text in ("a", "3. Q\n", "12345\n")]
     gradients = []
-    for rows in (policy.completion_hidden(prompts, completions), joined_reference(policy, prompts, completions)):
+    for rows in (
+        policy.completion_hidden(prompts, completions),
+        joined_reference(policy, prompts, completions),
+    ):
         policy.module.zero_grad()
-        sum((row[: len(ids)].square().sum() for row, ids in zip(rows, completions)), torch.tensor(0.0)).backward()
+        pairs = zip(rows, completions, strict=True)
+        torch.stack([row[: len(ids)].square().sum() for row, ids in pairs]).sum().backward()
         gradients.append([parameter.grad.clone() for parameter in policy.module.parameters()])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)

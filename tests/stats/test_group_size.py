@@ -30,7 +30,8 @@ def test_two_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("rewards", "sizes"), [(np.zeros(3), [2]), (np.zeros((3, 1)), [2]), (BANDIT, [0]), (np.full((2, 2), np.nan), [2])]
+    ("rewards", "sizes"),
+    [(np.zeros(3), [2]), (np.zeros((3, 1)), [2]), (BANDIT, [0]), (np.full((2, 2), np.nan), [2])],
 )
 def test_bad_input_is_refused(rewards, sizes):
     with pytest.raises(BadInput):

@@ -12,7 +12,10 @@ from assay.train.recipe import load_recipe, recipe_names
     ("values", "message"),
     [
         ({"gruop_size": 4}, "did you mean 'group_size'"),
-        ({"batch_size": 10, "group_size": 4}, r"not divisible.*batch_size=8 or 12, or group_size in \[1, 2, 5, 10\]"),
+        (
+            {"batch_size": 10, "group_size": 4},
+            r"not divisible.*batch_size=8 or 12, or group_size in \[1, 2, 5, 10\]",
+        ),
         ({"group_size": 1}, "group_size=1 leaves a group baseline"),
         ({"group_size": 1, "algorithm": "grpo"}, "group_size of 2 or more"),
         ({"steps": "many"}, "steps: .*got 'many'"),

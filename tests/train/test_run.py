@@ -60,7 +60,9 @@ def test_everything_is_kept(done):
         folder = RunFolder(root / arm)
         run = folder.read_run()
         assert run["status"] == "done"
-        assert {"config", "data_hash", "versions", "seeds", "advantage_epsilon", "advantage_dtype"} <= set(run)
+        assert {"config", "data_hash", "versions", "seeds", "advantage_epsilon", "advantage_dtype"} <= set(
+            run
+        )
         metrics = folder.read_metrics()
         assert [row["step"] for row in metrics] == [1, 2, 3, 4]
         assert set(metrics[0]) >= STEP_METRICS
@@ -226,7 +228,8 @@ def test_micro_batches_change_nothing(small, tmp_path, recorder):
     from safetensors.torch import load_file
 
     one, two = (
-        load_file(RunFolder(tmp_path / size / "weak").checkpoint(1) / "model.safetensors") for size in ("3", "256")
+        load_file(RunFolder(tmp_path / size / "weak").checkpoint(1) / "model.safetensors")
+        for size in ("3", "256")
     )
     for name in one:
         torch.testing.assert_close(one[name], two[name], atol=2e-5, rtol=1e-3)

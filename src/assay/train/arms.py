@@ -12,8 +12,9 @@ import os
 import queue
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from assay.config import RunConfig
 from assay.errors import AssayError, BadInput, ContractBroken, RunStopped
@@ -21,11 +22,10 @@ from assay.models.policy import Policy
 from assay.records.run_folder import RunFolder
 from assay.train.run import Listener, train_run
 from assay.train.setup import task_set_of
+from assay.train.tracking import Tracked
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
-
-from typing import Protocol
 
 RAISED: dict[str, type[AssayError]] = {kind.__name__: kind for kind in (BadInput, ContractBroken, RunStopped)}
 
@@ -58,12 +58,14 @@ def run_arm(arm: Arm, listener: ArmListener) -> None:
     import torch
 
     torch.set_num_threads(arm.config.threads)
-    listener.arm_started(arm.name, arm.config.steps)
-    tasks = task_set_of(arm.config)
-    train_run(
-        arm.config, RunFolder(arm.folder), load_start(arm.start, arm.config), tasks, listener, arm=arm.name
-    )
-    listener.arm_ended(arm.name)
+    config, folder = arm.config, RunFolder(arm.folder)
+    with ExitStack() as stack:
+        if config.tracker is not None:
+            listener = stack.enter_context(Tracked(listener, config.tracker, folder.root, config))
+        listener.arm_started(arm.name, config.steps)
+        tasks = task_set_of(config)
+        train_run(config, folder, load_start(arm.start, config), tasks, listener, arm=arm.name)
+        listener.arm_ended(arm.name)
 
 
 def load_start(folder: Path, config: RunConfig) -> Policy:
@@ -113,7 +115,7 @@ def _next_event(
         name, values = events.get(timeout=0.5)
     except queue.Empty:
         for arm, process in running.items():
-            if not process.is_alive():
+            if not process.is_alive() and process.exitcode:  # a normal end has its message in the queue
                 raise RunStopped(
                     f"arm {arm}: its process ended with exit code {process.exitcode}; go on with --resume"
                 ) from None
