@@ -18,7 +18,7 @@ from assay.models.heads import ScalarModel
 from assay.records.finding import Finding, jsonable
 from assay.stats.binomial import wilson
 from assay.stats.clustered import t_interval
-from assay.stats.interval import Interval, t_quantile, unknown
+from assay.stats.interval import Interval, normal_quantile, t_quantile, unknown
 from assay.tasks.raters import Answer
 from assay.train.linear_reward import fit_linear_reward
 from assay.train.preference_data import Pair, PairRows
@@ -244,7 +244,7 @@ def rater_slopes(pairs: Sequence[Pair], *, length_unit: float = 1.0) -> Mapping[
 
 def length_controlled_win_rate(
     wins_N: FloatArray, length_difference_N: FloatArray, weights_N: FloatArray | None = None
-) -> float:
+) -> Interval:
     """Chance to win at equal length: a logistic regression with the length term set to 0.
 
     Args:
@@ -264,7 +264,12 @@ def length_controlled_win_rate(
         beta_2 += np.clip(step_2, -2, 2)
         if np.abs(step_2).max() < 1e-12:
             break
-    return float(1 / (1 + np.exp(-beta_2[0])))
+    chance_N = 1 / (1 + np.exp(-np.clip(design_N2 @ beta_2, -500, 500)))
+    information_22 = (design_N2 * (weight_N * chance_N * (1 - chance_N))[:, None]).T @ design_N2
+    error = math.sqrt(max(float(np.linalg.pinv(information_22)[0, 0]), 0.0))
+    reach = normal_quantile(0.975) * error
+    low, middle, high = (1 / (1 + math.exp(-(float(beta_2[0]) + side))) for side in (-reach, 0.0, reach))
+    return Interval(middle, low, high, float(weight_N.sum()))
 
 
 def gain_within_lengths(

@@ -20,7 +20,7 @@ from assay.errors import BadInput
 from assay.hacking import MatchedCheckpoint, measure
 from assay.hacking.measure import Hacking
 from assay.records.finding import jsonable
-from assay.records.run_folder import RunFolder
+from assay.records.run_folder import RunFolder, write_text
 from assay.stats.best_of_n import best_of_n_curve, kl_bound
 from assay.stats.overoptimisation import Overoptimisation, fit
 from assay.train.reward_report import gain_within_lengths
@@ -64,24 +64,24 @@ class SecondPath:
     checklist: Mapping[str, tuple[bool, str]]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Plain JSON values; unknown numbers are null."""
         laws = [
             {"form": f.form, "a": f.a, "b": f.b, "rmse": f.rmse, "peak_distance": f.peak[0]}
             for f in self.fits
         ]
-        return {
+        ticks = {name: {"done": done, "evidence": why} for name, (done, why) in self.checklist.items()}
+        document = {
             "verdict": self.hacking.verdict,
             "reason": self.hacking.reason,
             "selection": self.hacking.selection.to_json() if self.hacking.selection else None,
             "checkpoints": [asdict(point) for point in self.checkpoints],
             "best_of_n": [asdict(point) for point in self.best_of_n],
-            "fits": jsonable(laws),
-            "gain_at_equal_length": jsonable(self.gain_at_equal_length),
+            "fits": laws,
+            "gain_at_equal_length": self.gain_at_equal_length,
             "alarms": list(self.alarms),
-            "checklist": {
-                name: {"done": done, "evidence": why} for name, (done, why) in self.checklist.items()
-            },
+            "checklist": ticks,
         }
+        return jsonable(document)
 
 
 def best_of_n_points(start: MatchedCheckpoint, sizes: Sequence[int] = (1, 2, 4, 8)) -> tuple[CurvePoint, ...]:
@@ -177,6 +177,14 @@ def checklist(ordered: Sequence[MatchedCheckpoint], report: Mapping[str, Any]) -
         ),
         "samples read": (False, "nobody can tick this but you: read a few dozen of each checkpoint"),
     }
+
+
+def write_second_path(arms: Sequence[Path]) -> None:
+    """Write ``overoptimisation.json`` into the folder of every arm whose reward was learned."""
+    for folder in arms:
+        if RunFolder(folder).read_run().get("learned"):
+            text = json.dumps(read_arm(folder).to_json(), indent=2, ensure_ascii=False)
+            write_text(folder / "overoptimisation.json", text + "\n")
 
 
 def read_arm(folder: Path) -> SecondPath:
