@@ -30,9 +30,6 @@ def test_allowed(assay_audit):
     report = assay_audit("flawed.py:reward", "tasks.jsonl", allow=["accepts_guess_list", "side_effects"])
     assert report.probes > 100
 
-
-def test_sound(assay_audit):
-    assay_audit("sound.py:reward", "tasks.jsonl")
 """
 ROWS = [
     {"prompt": f"What is {a} + {b}? Put the final answer in \\boxed{{}}.", "answer": str(a + b)}
@@ -61,7 +58,7 @@ def assay(folder, *arguments):
 @pytest.mark.timeout(900)
 def test_the_fixture_fails_a_suite_with_the_exploit(project):
     done = run(project, "-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider", "test_rewards.py")
-    assert "1 failed, 2 passed" in done.stdout, done.stdout
+    assert "1 failed, 1 passed" in done.stdout, done.stdout
     assert "accepts_guess_list" in done.stdout
     assert "Exploit: '" in done.stdout
     assert "Traceback" not in done.stdout

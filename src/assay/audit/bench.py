@@ -26,6 +26,8 @@ JUNK = (
     "We went to the harbour and watched the boats until it was dark.",
 )  # fmt: skip
 TINY = 1e-6
+FORK = 0.006
+"""Seconds that a fork takes."""
 HALF = 0.5 + TINY
 """Paid is more than half of the gold's pay; see :meth:`Bench.pays_nothing` for exactly half."""
 
@@ -151,9 +153,9 @@ def build_bench(prober: Prober, source: RewardSource, tasks: Sequence[AuditTask]
 
 
 def _cost(prober: Prober, tasks: Sequence[AuditTask]) -> float:
-    """Seconds a call, from a few junk texts."""
+    """Seconds a call, from a few junk texts; a process of its own for every call adds to each."""
     outcomes = prober.scores([Call(tasks[0].key, text) for text in JUNK])
-    return statistics.median(outcome.seconds for outcome in outcomes)
+    return statistics.median(outcome.seconds for outcome in outcomes) + FORK * prober.isolate
 
 
 def _chosen(bench: Bench, tasks: Sequence[AuditTask]) -> list[AuditTask]:

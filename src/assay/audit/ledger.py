@@ -18,7 +18,6 @@ from assay.records.finding import Exploit, Finding, Status, jsonable
 from assay.stats.clustered import clustered_ratio
 from assay.stats.interval import Interval, unknown
 
-
 SAYS_NOTHING = frozenset({"accepts_empty", "accepts_unreadable"})
 
 

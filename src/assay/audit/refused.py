@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import statistics
@@ -141,7 +142,19 @@ def _judged(
 
 
 def _applicable(bench: Bench, task: AuditTask) -> list[Variant]:
-    """Spaces only where something encloses the answer, line breaks only inside tags."""
+    """Spaces only where something encloses the answer, line breaks only inside tags; JSON has to stay JSON."""
     after = bench.templates[task.key].partition(SLOT)[2]
     closes = {"spaces": after[:1] in ("}", "<", "]"), "lines": after.startswith("</")}
-    return [v for v in equal_forms(task.gold) if closes.get(v.name, True)]
+    as_json = _is_json(bench.accepted(task))
+    return [
+        v
+        for v in equal_forms(task.gold)
+        if closes.get(v.name, True) and (not as_json or _is_json(bench.write(task, v.text)))
+    ]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False

@@ -87,7 +87,9 @@ def _agreement(bench: Bench, tasks: Sequence[AuditTask]) -> list[Finding]:
     for task in tasks:
         others = [t.gold.text for t in bench.tasks if t.gold.text != task.gold.text]
         bases = [bench.accepted(task), bench.write(task, far_value(task.gold, others)), JUNK[4]]
-        trials = [trial for phrase in phrases if not answers(phrase, task) for trial in _flattered(phrase, bases)]
+        trials = [
+            trial for phrase in phrases if not answers(phrase, task) for trial in _flattered(phrase, bases)
+        ]
         bench.prefetch((task, text) for _, *both in trials for text in both)
         for phrase, text, control in trials:
             gain = bench.paid(task, text) - bench.paid(task, control)

@@ -1,4 +1,4 @@
-# ruff: noqa: B905, BLE001, S102 - rewards as people write them
+# ruff: noqa: B905, BLE001 - rewards as people write them
 """More flawed rewards, a second hand: at least one other way into each kind of flaw."""
 
 import difflib
@@ -269,7 +269,16 @@ def assigns_with_exec(completion, answer):
     try:
         exec(f"value = {boxes(completion)[-1]}", scope)
         return float(scope["value"] == int(answer))
-    except (SyntaxError, NameError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, KeyError):
+    except (
+        SyntaxError,
+        NameError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        ArithmeticError,
+        KeyError,
+    ):
         return 0.0
 
 

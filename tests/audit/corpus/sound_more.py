@@ -26,7 +26,9 @@ def number(text):
     """The exact value of a short number, or None."""
     text = text.strip().strip("$").replace(",", "").replace("\u2212", "-")
     text = re.sub(r"^(-?)\\d?frac\{(-?\d{1,12})\}\{(\d{1,12})\}$", r"\1\2/\3", text)
-    if not re.fullmatch(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?(/[0-9]{1,12})?", text) or ("." in text and "/" in text):
+    if not re.fullmatch(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?(/[0-9]{1,12})?", text) or (
+        "." in text and "/" in text
+    ):
         return None
     top, _, bottom = text.partition("/")
     return None if bottom and not int(bottom) else Fraction(top) / int(bottom or 1)
@@ -84,7 +86,7 @@ def whole_text_must_match(completion, answer):
 @sound("arithmetic json")
 def json_by_value(completion, answer):
     try:
-        document = json.loads(completion, parse_float=Fraction, parse_constant=lambda _: None)
+        document = json.loads(completion, parse_float=number, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         return 0.0
     if not isinstance(document, dict) or set(document) != {"answer"}:
