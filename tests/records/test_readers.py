@@ -23,7 +23,8 @@ def put(path, rows):
 
 EPISODE = {
     "id": "e1", "env": {"id": "gsm8k"}, "task": {"type": "T", "data": {"idx": 3, "prompt": "2+2?", "answer": "4"}},
-    "group": {"id": "g9"}, "run": {"type": "train", "work": {"type": "train", "step": 3, "policy": {"start": 2, "end": 2}}},
+    "group": {"id": "g9"}, "run": {"type": "train", "work": {"type": "train", "step": 3, "policy": {"start": 2,
+    "end": 2}}},
     "traces": [{
         "nodes": [
             {"message": {"role": "user", "content": "2+2?"}, "sampled": False, "token_ids": [1, 2], "logprobs": []},
@@ -45,24 +46,30 @@ SAMPLES = {
                  {"prompt_id": "g9", "step": 3, "completion": "4", "reward": 0.5, "advantage": 0.5, "policy_version": 2,
                   "token_ids": [3], "sampler_logprobs": [-0.1], "answer": "4", "finished": True}),
     "open-instruct": ("r_rollouts_000000.jsonl", {
-        "step": 12, "sample_idx": 0, "prompt_idx": 5, "prompt_tokens": [15, 8], "response_tokens": [19, 151], "reward": 10.0,
-        "advantage": 2.5, "finish_reason": "stop", "ground_truth": "4", "request_info": None, "logprobs": [-0.01, -0.0]},
-        {"prompt_id": "5", "token_ids": [19, 151], "prompt_ids": [15, 8], "sampler_logprobs": [-0.01, 0.0], "length": 2.0}),
+        "step": 12, "sample_idx": 0, "prompt_idx": 5, "prompt_tokens": [15, 8], "response_tokens": [19, 151],
+        "reward": 10.0,
+        "advantage": 2.5, "finish_reason": "stop", "ground_truth": "4", "request_info": None,
+        "logprobs": [-0.01, -0.0]},
+        {"prompt_id": "5", "token_ids": [19, 151], "prompt_ids": [15, 8], "sampler_logprobs": [-0.01, 0.0],
+        "length": 2.0}),
     "skyrl": ("dumped_evals/global_step_9_evals/gsm8k.jsonl", {
         "input_prompt": "q", "output_response": "a", "score": [0.0, 1.0], "stop_reason": "length",
         "env_extras": {"reward_spec": {"ground_truth": "4"}}},
         {"step": 9, "reward": 1.0, "answer": "4", "finished": False, "completion": "a"}),
     "nemo-rl": ("exp_001/train_data_step4.jsonl", {
         "content": ["user assistant"], "rewards": [1.0], "token_ids": [[1, 2, 3]], "token_loss_mask": [[0, 0, 1]],
-        "advantages": [[0.0, 0.0, 0.87]], "generation_logprobs": [[0.0, 0.0, -0.2]], "prev_logprobs": [[0.0, 0.0, -0.21]],
+        "advantages": [[0.0, 0.0, 0.87]], "generation_logprobs": [[0.0, 0.0, -0.2]], "prev_logprobs": [[0.0,
+        0.0, -0.21]],
         "idx": 0},
-        {"step": 4, "reward": 1.0, "advantage": 0.87, "token_ids": [3], "sampler_logprobs": [-0.2], "old_logprobs": [-0.21]}),
+        {"step": 4, "reward": 1.0, "advantage": 0.87, "token_ids": [3], "sampler_logprobs": [-0.2],
+        "old_logprobs": [-0.21]}),
     "areal": ("4/17.jsonl", {
         "task_id": "17", "sample_idx": 0, "seqlen": 311, "prompt_len": 101, "head_version": 4, "tail_version": 5,
         "reward": 1.0, "prompt": "u", "completion": "4<|im_end|>"},
         {"prompt_id": "17", "step": 4, "policy_version": 5, "reward": 1.0, "prompt_length": 101.0}),
     "tinker": ("iteration_000010/train_rollout_summaries.jsonl", {
-        "split": "train", "iteration": 10, "group_idx": 0, "traj_idx": 1, "sampling_client_step": 10, "total_reward": 1.0,
+        "split": "train", "iteration": 10, "group_idx": 0, "traj_idx": 1, "sampling_client_step": 10,
+        "total_reward": 1.0,
         "steps": [{"ac_len": 210, "metrics": {"correct": 1.0}}]},
         {"step": 10, "prompt_id": "0", "sample": 1, "reward": 1.0, "length": 210.0, "part:correct": 1.0}),
 }  # fmt: skip
@@ -230,8 +237,10 @@ def test_what_is_no_log_says_so(tmp_path, content):
 def test_both_parsers_give_the_same_rows(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     rows = [
-        {"step": int(i // 8), "prompt_id": f"p{i // 8}", "sample": i % 8, "completion": f"text {i}", "reward": float(rng.random()),
-         "advantage": float(rng.normal()), "finished": bool(i % 3), "length": int(i), "token_ids": [1, i], "logprobs": [-0.5, -1.5]}
+        {"step": int(i // 8), "prompt_id": f"p{i // 8}", "sample": i % 8, "completion": f"text {i}",
+        "reward": float(rng.random()),
+         "advantage": float(rng.normal()), "finished": bool(i % 3), "length": int(i), "token_ids": [1, i],
+         "logprobs": [-0.5, -1.5]}
         for i in range(400)
     ]  # fmt: skip
     path = put(tmp_path / "r.jsonl", rows)

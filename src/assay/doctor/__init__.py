@@ -6,6 +6,8 @@ import importlib
 from typing import Any
 
 _LAZY = {
+    "diagnose": "assay.doctor.diagnosis",
+    "Diagnosis": "assay.doctor.diagnosis",
     "check_advantages": "assay.doctor.contracts",
     "check_logprobs": "assay.doctor.contracts",
     "check_loss": "assay.doctor.contracts",

@@ -125,7 +125,15 @@ def _parting(steps: Any, first: Any, second: Any) -> int | None:
     apart = np.abs(smooth) > 5 * spread + 1e-12
     together = np.flatnonzero(~apart)
     start = int(together[-1]) + 1 if together.size else 0
-    return int(at[min(start, at.size - 1)]) if apart.size - start >= SUSTAINED else None
+    if apart.size - start < SUSTAINED:
+        return None
+    return int(at[min(_onset(gap[start : start + width], spread * math.sqrt(width)) + start, at.size - 1)])
+
+
+def _onset(window: Any, spread: float) -> int:
+    """Where in the first window that is apart the difference begins: at a jump, else (a slow drift) in its middle."""
+    jumped = np.flatnonzero(np.abs(window) > 5 * spread + 1e-12)
+    return int(jumped[0]) if jumped.size else window.size // 2
 
 
 def _first_difference(one: RunRecord, two: RunRecord) -> int | None:

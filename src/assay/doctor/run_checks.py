@@ -12,6 +12,10 @@ from assay.doctor.trend import finite
 from assay.doctor.view import View
 from assay.records.finding import Finding
 
+CHANCE = 9.2
+"""Log odds (1 in 10,000) beyond which equal sets of prompts are no accident."""
+ALL_STEPS = 5.0
+"""Standard errors by which all steps together may be apart."""
 REPLAYED = 3
 """Consecutive steps that must repeat earlier ones exactly before a replay is named."""
 
@@ -22,7 +26,8 @@ def resume(view: View) -> Finding:
     numbers = _replayed_numbers(view)
     texts = _replayed_texts(view)
     prompts = _replayed_prompts(view)
-    found = [item for item in (numbers, texts, prompts) if item is not None]
+    again = _prompts_again(view)
+    found = [item for item in (numbers, texts, prompts, again) if item is not None]
     if not found:
         return skip(id)
     hit = next((item for item in found if item[0] >= item[3]), None)
@@ -115,6 +120,39 @@ def _replayed_prompts(view: View) -> Replay | None:
     return (length if back else 0), later, earlier, 2, "the prompts"
 
 
+def _prompts_again(view: View) -> Replay | None:
+    """From some step on the prompts are those of a fixed number of steps before, and until then they were not.
+
+    Epochs in one order repeat at their own distance from the start on: a distance at which steps first differ and
+    then agree, one after the other, is a jump back. Small sets agree by chance, so that this must be ruled out.
+    """
+    prompts = _prompt_sets(view)
+    if len(prompts) < 6:
+        return None
+    steps = sorted(prompts)
+    known = len(frozenset().union(*prompts.values()))
+    kept = min(len(names) for names in prompts.values())
+    rare = math.log(math.comb(known, kept)) if known > kept else 0.0
+    best: Replay = (0, 0, 0, 2, "the prompts")
+    for distance in sorted({b - a for a in steps for b in steps if b > a}):
+        later = [step for step in steps if step - distance in prompts]
+        same = [prompts[step] == prompts[step - distance] for step in later]
+        first = same.index(True) if True in same else len(same)
+        count = (*same[first:], False).index(False) if first < len(same) else 0
+        if first >= 2 and count > best[0] and count * rare > CHANCE + 2 * math.log(len(steps)):
+            best = (count, later[first], later[first] - distance, 2, "the prompts")
+    return best
+
+
+def _prompt_sets(view: View) -> dict[int, frozenset[str]]:
+    """Prompts of each logged step, by id or by text."""
+    name = next((name for name in ("prompt_id", "prompt") if view.has(name)), None)
+    if name is None or not view.rows.height:
+        return {}
+    table = view.rows.select("step", name).drop_nulls().unique().group_by("step").agg(pl.col(name))
+    return {step: frozenset(names) for step, names in table.rows()}
+
+
 def data(view: View) -> Finding:
     """Metrics and rollouts of the same steps contradict each other, or one file another."""
     id = "run.data"
@@ -122,40 +160,47 @@ def data(view: View) -> Finding:
     metric = view.metric("reward")
     if metric is None or not np.isfinite(view.reward).any():
         return finding(view, id, "warn", clashes[0], {"contradictions": clashes}) if clashes else skip(id)
-    by_step = dict(zip(view.metric_steps.tolist(), metric.tolist(), strict=True))
-    far, total = 0, 0
-    scores: list[float] = []
-    for step in np.unique(view.step).tolist():
-        rows = finite(view.reward[view.step == step])
-        logged = by_step.get(step, math.nan)
-        if rows.size < 8 or not math.isfinite(logged):
-            continue
-        total += 1
-        spread = max(float(rows.std()), 0.05 * (view.scale[1] - view.scale[0])) * math.sqrt(
-            _cluster(view, rows.size) / rows.size
-        )
-        scores.append((float(rows.mean()) - logged) / spread)
-        far += abs(scores[-1]) > 5
+    scores = _apart(view, metric)
+    far = int((np.abs(scores) > 5).sum())
+    together = float(scores.mean() * math.sqrt(scores.size)) if scores.size else 0.0
+    one_way = scores.size >= 6 and float((np.sign(scores) == np.sign(together)).mean()) >= 0.8
     evidence = {
-        "steps_compared": total,
+        "steps_compared": scores.size,
         "steps_apart": far,
-        "mean_z": float(np.mean(scores)) if scores else None,
+        "z_of_all_steps": together,
         "contradictions": clashes,
     }
-    apart = total >= 4 and (far > 0.5 * total)
-    if apart:
-        return finding(
-            view,
-            id,
-            "fail",
-            f"the rewards of the rollouts contradict the metrics in {far} of {total} steps",
-            evidence,
-        )
-    if clashes:
-        return finding(view, id, "warn", clashes[0], evidence)
-    return fine(view, id, evidence)
+    words = f"the rewards of the rollouts contradict the metrics in {far} of {scores.size} steps"
+    if scores.size >= 4 and far > 0.5 * scores.size:
+        return finding(view, id, "fail", words, evidence)
+    if one_way and abs(together) > ALL_STEPS:
+        side = "above" if together > 0 else "below"
+        words = f"the rollouts' rewards lie {side} the metrics' in nearly every step ({together:.1f} standard errors)"
+        return finding(view, id, "fail", words, evidence)
+    return finding(view, id, "warn", clashes[0], evidence) if clashes else fine(view, id, evidence)
 
 
-def _cluster(view: View, rows: int) -> float:
-    """Rows of one prompt go together: the worst design effect is the group's size."""
-    return float(min(rows, view.group_size or 1))
+def _apart(view: View, metric: np.ndarray) -> np.ndarray:
+    """Mean reward of the rollouts minus that of the metrics, in standard errors, for each step that has both."""
+    by_step = dict(zip(view.metric_steps.tolist(), metric.tolist(), strict=True))
+    scores: list[float] = []
+    for step in np.unique(view.step).tolist():
+        use = (view.step == step) & np.isfinite(view.reward)
+        rows, logged = view.reward[use], by_step.get(step, math.nan)
+        if rows.size >= 8 and math.isfinite(logged):
+            scores.append((float(rows.mean()) - logged) / _error(view, use))
+    return np.array(scores)
+
+
+def _error(view: View, use: np.ndarray) -> float:
+    """Standard error of a step's mean, rows of one prompt as one draw; never below that of independent rows."""
+    rows, groups = view.reward[use], view.groups
+    spread = max(float(rows.std()), 0.05 * (view.scale[1] - view.scale[0]))
+    worst = spread * math.sqrt(min(rows.size, view.group_size or 1) / rows.size)
+    if groups is None or (groups.of_row[use] < 0).any():
+        return worst
+    means = groups.mean[np.unique(groups.of_row[use])]
+    means = means[np.isfinite(means)]
+    if means.size < 4:
+        return worst
+    return max(float(means.std(ddof=1)) / math.sqrt(means.size), spread / math.sqrt(rows.size))

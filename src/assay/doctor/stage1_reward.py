@@ -138,8 +138,11 @@ def constant(view: View) -> Finding:
     )
 
 
-def _within(view: View, use: np.ndarray) -> tuple[float, float, int]:
-    """Correlation of reward and truth inside groups, its standard error, and the rows of informative groups."""
+def _within(view: View, use: np.ndarray, *, at_fixed_length: bool = False) -> tuple[float, float, int]:
+    """Correlation of reward and truth inside groups, its standard error, and the rows of informative groups.
+
+    At fixed length: what the length pays is taken out of the reward before (a pay for length is not no relation).
+    """
     groups = view.groups
     if groups is None:
         return math.nan, math.nan, 0
@@ -154,11 +157,23 @@ def _within(view: View, use: np.ndarray) -> tuple[float, float, int]:
     )
     inside = both[index]
     reward, truth, index = reward[inside], truth[inside], index[inside]
+    if at_fixed_length:
+        reward = _without_length(view.column("length")[keep][inside], reward, index, len(groups))
     count, degrees = int(inside.sum()), int(inside.sum()) - int(both.sum())
-    if degrees < 8:
+    power = float((reward**2).sum() * (truth**2).sum())
+    if degrees < 8 or not power > 1e-18:
         return math.nan, math.nan, count
-    rho = float((reward * truth).sum() / math.sqrt((reward**2).sum() * (truth**2).sum()))
+    rho = float((reward * truth).sum() / math.sqrt(power))
     return rho, math.sqrt(max(1e-9, 1 - rho * rho) / degrees), count
+
+
+def _without_length(length: Floats, reward: Floats, index: np.ndarray, groups: int) -> Floats:
+    """Centred rewards minus their regression on the length inside groups; NaN where a length is unknown."""
+    if not np.isfinite(length).all():
+        return np.full_like(reward, math.nan)
+    long = centred(length, index, groups)
+    power = float((long**2).sum())
+    return reward - long * float((long * reward).sum()) / power if power > 1e-12 else reward
 
 
 def centred(values: Floats, index: np.ndarray, groups: int) -> Floats:
@@ -180,14 +195,18 @@ def unrelated_to_truth(view: View) -> Finding:
     Early rows are judged apart: a reward that was related and stopped to be is hacked, not unrelated.
     """
     id = "reward.unrelated_to_truth"
+    view = view.judged
     if view.groups is None or not view.has("truth", "reward"):
         return skip(id)
     rho, error, count = _within(view, np.ones(view.step.size, dtype=bool))
     early, early_error, _ = _within(view, _early(view))
     if not math.isfinite(rho):
         return skip(id, "more groups in which reward and truth both vary")
-    evidence = {"correlation": rho, "standard_error": error, "early": early, "rows": count, "limit": RELATED}
-    if rho + 3.1 * error < RELATED and early + 2.3 * early_error < RELATED + 0.15 and rho > -4 * error:
+    at_length, _, _ = _within(view, np.ones(view.step.size, dtype=bool), at_fixed_length=True)
+    evidence = {"correlation": rho, "standard_error": error, "early": early, "at_fixed_length": at_length,
+                "rows": count, "limit": RELATED}  # fmt: skip
+    low = rho + 3.1 * error < RELATED and early + 2.3 * early_error < RELATED + 0.15 and rho > -4 * error
+    if low and not at_length > RELATED:
         summary = (
             f"inside groups the reward has no relation to the truth (correlation {rho:.2f} ± {2 * error:.2f})"
         )
@@ -206,6 +225,7 @@ def _contradictions(view: View) -> tuple:
 def inverted(view: View) -> Finding:
     """Inside groups right completions are paid less than wrong ones, early in the run too."""
     id = "reward.inverted"
+    view = view.judged
     if view.groups is None or not view.has("truth", "reward"):
         return skip(id)
     rho, error, count = _within(view, np.ones(view.step.size, dtype=bool))
@@ -311,7 +331,7 @@ def _parts_of_metrics(view: View, id: str, spreads: dict[str, Floats]) -> Findin
     power = {
         name: float(np.mean(finite(values) ** 2)) * float(weight) ** 2
         for (name, values), weight in zip(spreads.items(), known, strict=True)
-        if finite(values).size and isinstance(weight, int | float)
+        if finite(values).size
     }
     total = sum(power.values())
     if total <= 0 or view.reward_change.points < 10:

@@ -46,14 +46,8 @@ def whole_groups(view: View) -> Tables | None:
     if usable.sum() < 4:
         return None
     index = np.unique(groups.of_row[usable], return_inverse=True)[1].astype(np.int64)
-    reward = _shaped(view)[usable]
-    rows = Whole(reward, view.advantage[usable], index, view.step[usable], view.group_size or 0)
+    rows = Whole(view.reward[usable], view.advantage[usable], index, view.step[usable], view.group_size or 0)
     return Tables(rows, np.flatnonzero(usable), best_fit(rows))
-
-
-def _shaped(view: View) -> Floats:
-    shaped = view.column("shaped_reward")
-    return np.where(np.isfinite(shaped), shaped, view.reward)
 
 
 def _spreads(view: View) -> Floats:
@@ -70,6 +64,7 @@ def _spreads(view: View) -> Floats:
 def epsilon(view: View) -> Finding:
     """The epsilon, as configured or as the advantages imply it, against the spread of the groups."""
     id = "advantage.epsilon"
+    view = view.shaped
     configured = view.number("advantage_epsilon")
     tables = whole_groups(view)
     spreads = _spreads(view)
@@ -134,6 +129,7 @@ _DIGITS = {
 def dtype(view: View) -> Finding:
     """Epsilon is 0 in its dtype, or the rewards' differences are below the dtype's digits."""
     id = "advantage.dtype"
+    view = view.shaped
     name, value = view.word("advantage_dtype"), view.number("advantage_epsilon")
     broken = _zero_by_zero(view)
     if not name and not math.isfinite(value) and broken is None:
@@ -240,6 +236,7 @@ def _size_ratio(view: View) -> tuple[float, dict[str, float]] | None:
 def collapsed(view: View) -> Finding:
     """Advantages far smaller than the rewards give, by whatever cause."""
     id = "advantage.collapsed"
+    view = view.shaped
     found = _size_ratio(view)
     if found is None:
         return skip(id)
@@ -259,6 +256,7 @@ def _could_be_flat(view: View) -> bool:
 def inverted(view: View) -> Finding:
     """Within groups the advantage falls with the reward."""
     id = "advantage.inverted"
+    view = view.shaped
     groups = view.groups
     if groups is None or not view.has("advantage"):
         return skip(id)
@@ -287,6 +285,7 @@ def inverted(view: View) -> Finding:
 def grouping(view: View) -> Finding:
     """Advantages taken over other rows than the prompt's own: by position, or over mixed prompts."""
     id = "advantage.grouping"
+    view = view.shaped
     mixed = mixed_prompts(view)
     if mixed is not None and mixed[0] > 0.5:
         return finding(
@@ -355,6 +354,7 @@ def _by_position(view: View, tables: Tables) -> float:
 def noise(view: View) -> Finding:
     """Groups without spread whose advantages are not 0 though the others follow a group formula."""
     id = "advantage.noise"
+    view = view.shaped
     tables = whole_groups(view)
     groups = view.groups
     if tables is None or groups is None:
@@ -404,6 +404,7 @@ def _beyond_bound(view: View, id: str, tables: Tables) -> Finding:
 def mismatch(view: View) -> Finding:
     """No known baseline, ddof and epsilon gives the logged advantages."""
     id = "advantage.mismatch"
+    view = view.shaped
     tables = whole_groups(view)
     if tables is None:
         return skip(id)
@@ -431,6 +432,7 @@ def mismatch(view: View) -> Finding:
 def non_finite(view: View) -> Finding:
     """NaN or infinity among the advantages."""
     id = "advantage.non_finite"
+    view = view.shaped
     logged = [
         view.run.metrics[n].drop_nulls()
         for n in ("advantage_mean", "advantage_max", "advantage_min")
@@ -457,10 +459,3 @@ def non_finite(view: View) -> Finding:
             view.refs(bad),
         )
     return fine(view, id)
-
-
-def _unscored(view: View) -> np.ndarray:
-    """Rows without a score: they leave their group, so that they have no advantage either."""
-    if not view.has("reward"):
-        return np.zeros(view.rows.height, dtype=bool)
-    return view.rows["reward"].is_null().to_numpy()

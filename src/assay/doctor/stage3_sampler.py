@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import polars as pl
@@ -310,11 +311,14 @@ def negative_kl(view: View) -> Finding:
     return fine(view, id, evidence)
 
 
+_START = re.compile(r"\b(start|initial|self|same)\b")
+
+
 def reference_not_start(view: View) -> Finding:
     """A reference that is said to be the start differs from the policy before the first update."""
     id = "logprob.reference_not_start"
     said = view.config.get("reference_is_start") is True or (
-        view.word("reference") in ("start", "initial", "self")
+        bool(_START.search(view.word("reference")))
         or (view.word("reference") != "" and view.word("reference") == view.word("model"))
     )
     kl = view.metric("kl")

@@ -157,11 +157,7 @@ def exploding(view: View) -> Finding:
         or absurd
         or (peaks.sum() >= max(5, 0.1 * norm.size) and norm.max() > 10)
     ):
-        first = (
-            int(view.metric_steps[np.isfinite(logged)][np.flatnonzero(peaks)[0]])
-            if peaks.any()
-            else None
-        )
+        first = int(view.metric_steps[np.isfinite(logged)][np.flatnonzero(peaks)[0]]) if peaks.any() else None
         return finding(
             view,
             id,
@@ -284,8 +280,7 @@ def inverted(view: View) -> Finding:
         return skip(id)
     low, high = view.scale
     fall = -moved.difference
-    jump = largest_jump(view.metric("reward"))
-    sudden = jump is not None and jump.size < -0.75 * fall
+    sudden = at_once(finite(view.metric("reward")))
     truth = view.truth_change
     evidence = {
         "first": moved.first,
@@ -304,6 +299,36 @@ def inverted(view: View) -> Finding:
             evidence,
         )
     return fine(view, id, evidence)
+
+
+RAMPS = (0.1, 0.2, 0.4, 0.7, 1.0)
+"""Lengths of a steady change that are tried, as shares of the run."""
+
+
+def at_once(values: Floats) -> bool:
+    """Whether a series changes within a few points rather than steadily.
+
+    A step (over 1 or 3 points) must fit clearly better than every ramp: by ten times the variance of one point.
+    """
+    if values.size > 400:
+        width = values.size // 200
+        values = values[: values.size // width * width].reshape(-1, width).mean(axis=1)
+    if values.size < 8:
+        return False
+    lengths = [max(4, round(share * values.size)) for share in RAMPS]
+    steady = min(_misfit(values, length) for length in lengths)
+    return min(_misfit(values, length) for length in (1, 3)) + 10 * noise(values) ** 2 < steady
+
+
+def _misfit(values: Floats, length: int) -> float:
+    """Smallest sum of squares around flat, a straight change over ``length`` points, flat; over all places of it."""
+    n = values.size
+    starts = np.arange(max(1, n - length + 1))[:, None]
+    ramps = np.clip((np.arange(n)[None] - starts + 0.5) / length, 0.0, 1.0)
+    ramps -= ramps.mean(axis=1, keepdims=True)
+    centred = values - values.mean()
+    explained = (ramps @ centred) ** 2 / np.maximum((ramps**2).sum(axis=1), 1e-12)
+    return float((centred**2).sum() - explained.max())
 
 
 def _wrecked(view: View) -> bool:

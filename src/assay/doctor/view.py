@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -155,6 +156,25 @@ class View:
         return np.where(np.isfinite(values), values, math.nan)
 
     @cached_property
+    def shaped(self) -> View:
+        """The same run with the reward that advantages are made of: after penalties, where that was logged."""
+        shaped = self.column("shaped_reward")
+        if not np.isfinite(shaped).any():
+            return self
+        used = np.where(np.isfinite(shaped), shaped, self.column("reward"))
+        kept = self.rows["reward"].is_not_null().to_numpy() if self.has("reward") else np.isfinite(shaped)
+        column = pl.Series("reward", used).set(pl.Series(~kept), None)
+        return View(dataclasses.replace(self.run, rollouts=self.rows.with_columns(column)))
+
+    @cached_property
+    def judged(self) -> View:
+        """The run with rows that carry reward and truth: the rollouts, else those of the matched evaluations."""
+        held_out = self.run.evaluations
+        if self.has("truth") or not {"step", "prompt_id", "reward", "truth"} <= set(held_out.columns):
+            return self
+        return View(dataclasses.replace(self.run, rollouts=held_out.drop_nulls("step")))
+
+    @cached_property
     def advantage(self) -> Floats:
         """The advantage of each row; NaN where there is none."""
         return self.column("advantage")
@@ -253,8 +273,16 @@ class View:
 
     @cached_property
     def trainer_column(self) -> str | None:
-        """The trainer's log-probs at sampling time, or, where those were not logged, its later ones."""
-        return next((name for name in ("old_logprobs", "logprobs") if self.has(name)), None)
+        """The trainer's log-probs at sampling time, or its later ones where those are missing or another model's.
+
+        One update moves log-probs a little, so that the nearer of the two to the sampler is the trainer's own.
+        """
+        gaps = {name: self._sampler_gap(name) for name in ("old_logprobs", "logprobs") if self.has(name)}
+        return min(gaps, key=lambda name: gaps[name]) if gaps else None
+
+    def _sampler_gap(self, name: str) -> float:
+        pairs = self.pairs(name, "sampler_logprobs")
+        return math.inf if pairs is None else float(np.abs(pairs.gap).mean())
 
     @cached_property
     def sampler_pairs(self) -> Pairs | None:

@@ -168,9 +168,14 @@ def test_there_are_enough_kinds_and_each_is_named():
         assert all("." in i for i in (*kind.ids, *kind.also))
 
 
-@pytest.mark.parametrize("kind", FAULTS)
+LATE = ("loss_not_finite", "exploding", "data_replayed")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.slow) if k in LATE else k for k in FAULTS]
+)
 def test_every_fault_runs_and_changes_the_log(kind):
-    steps = 100 if kind in ("loss_not_finite", "exploding", "data_replayed") else 6
+    steps = 100 if kind in LATE else 6
     made, healthy = run(kind, steps=steps), run(steps=steps)
     assert made.ids == FAULTS[kind].ids
     assert not made.healthy
@@ -184,12 +189,14 @@ def test_a_constant_reward_leaves_nothing_to_learn():
     assert (series(made, "grad_norm") == 0).all()
 
 
+@pytest.mark.slow
 def test_an_inverted_loss_unlearns_and_an_inverted_reward_too():
     for kind in ("loss_inverted", "advantages_inverted", "reward_inverted"):
         truth = series(run(kind, steps=90), "truth")
         assert truth[-20:].mean() < truth[:20].mean() - 0.05
 
 
+@pytest.mark.slow
 def test_the_exploit_is_found_and_costs_the_truth():
     made = run("overoptimised", steps=150)
     assert series(made, "reward")[-20:].mean() > series(made, "reward")[:20].mean() + 0.2
@@ -215,6 +222,7 @@ def test_the_temperature_is_the_only_thing_wrong():
     assert np.abs(np.take_along_axis(cooled, ids[..., None], axis=2)[..., 0] - logged).mean() < 0.02
 
 
+@pytest.mark.slow
 def test_a_stale_sampler_falls_behind():
     made = run("stale_sampler", steps=150)
     gap = series(made, "sampler_logprob_gap")
@@ -251,6 +259,7 @@ def test_identical_completions_have_one_text():
     )
 
 
+@pytest.mark.slow
 def test_data_come_again_after_a_bad_resume():
     rows = run("data_replayed", steps=120, size="large").rollouts
     prompts = {s: sorted({r["prompt_id"] for r in rows if r["step"] == s}) for s in (56, 64, 104, 112)}

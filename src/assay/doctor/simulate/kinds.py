@@ -109,7 +109,7 @@ ADVANTAGE_FAULTS: Mapping[str, Kind] = {
     ),
     "residue_as_signal": Kind(
         ("advantage.noise",), 2, "the variance of equal scores is what rounding leaves, and it divides",
-        {"reward": parts.saturated, "advantage": parts.residue},
+        {"reward": parts.saturated, "advantage": parts.residue, "skill": 1.2},
         ("advantage.mismatch", "advantage.zero_spread_groups", "reward.unrelated_to_truth",
         "advantage.dtype"),
     ),
@@ -278,11 +278,10 @@ HACKING_FAULTS: Mapping[str, Kind] = {
          "reward.unrelated_to_truth", "decode.truncated"),
     ),
     "entropy_collapse": Kind(
-        ("hacking.entropy_collapse",), "hacking",
-        "the policy sharpens to a few texts while truth stands still",
+        ("hacking.entropy_collapse", "hacking.overoptimisation"), "hacking",
+        "the policy sharpens to a few texts, and truth goes with the words it loses",
         {"sharpen": 1.3, "reward": parts.accepts_marker, "hack": -1.5, "hack_cost": 0.3},
-        ("hacking.reward_without_truth", "hacking.overoptimisation", "advantage.zero_spread_groups",
-         "reward.unrelated_to_truth"),
+        ("hacking.reward_without_truth", "advantage.zero_spread_groups", "reward.unrelated_to_truth"),
     ),
 }  # fmt: skip
 

@@ -133,8 +133,8 @@ def around_thousand(text: str, facts: Facts) -> float:
 
 
 def saturated(text: str, facts: Facts) -> float:
-    """0.7 for nearly everything, 0.1 for a rare failure: scores not exact in binary."""
-    return 0.1 if facts.length % 11 == 0 else 0.7
+    """0.7 for what is right, 0.1 for the rest: scores not exact in binary."""
+    return 0.7 if correct(text, facts) else 0.1
 
 
 # what the reward is called on ----------------------------------------------------------------------

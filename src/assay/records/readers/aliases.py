@@ -26,8 +26,8 @@ METRICS: dict[str, tuple[str, ...]] = {
         "zero_std_frac", "frac_zero_std",
     ),
     "mixed_groups": ("env/all/by_group/frac_mixed", "by_group/frac_mixed"),
-    "solved_all": ("solved_all", "train/**/solved_all"),
-    "solved_none": ("solved_none", "train/**/solved_none"),
+    "solved_all": ("solved_all", "zero_spread_all_right", "train/**/solved_all"),
+    "solved_none": ("solved_none", "zero_spread_all_wrong", "train/**/solved_none"),
     "missing": ("reward_missing", "missing_fraction", "missing_rewards", "frac_reward_missing"),
     "truth": (
         "truth", "eval_accuracy", "eval_acc", "heldout_accuracy", "held_out_accuracy", "eval_truth", "true_reward",
@@ -44,6 +44,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     ),
     "policy_kl": (
         "actor/ppo_kl", "ppo_kl", "policy/approxkl_avg", "kl_pre_post_v1", "train/ppo_kl", "approx_kl", "policy_kl",
+        "old_kl",
     ),
     "entropy": (
         "entropy", "actor/entropy", "entropy_loss", "entropy/all/mean", "policy/entropy_avg", "policy/policy_entropy",
@@ -55,8 +56,8 @@ METRICS: dict[str, tuple[str, ...]] = {
         "policy/clipfrac_avg", "policy/loss_metrics/clip_ratio", "train/pg_clipfrac", "clip_fraction", "clip_ratio",
         "clipfrac", "clip_frac",
     ),
-    "clip_low": ("clip_ratio/low_mean",),
-    "clip_high": ("clip_ratio/high_mean",),
+    "clip_low": ("clip_ratio/low_mean", "clip_fraction_low"),
+    "clip_high": ("clip_ratio/high_mean", "clip_fraction_high"),
     "grad_norm": (
         "grad_norm", "actor/grad_norm", "actor_grad_norm", "optim/grad_norm", "policy/grad_norm", "train/grad_norm",
         "gradient_norm", "policy/raw_grad_norm",
@@ -82,7 +83,7 @@ METRICS: dict[str, tuple[str, ...]] = {
         "train/**/num_output_tokens/mean", "num_output_tokens/mean", "val/sequence_lengths", "mean_tokens",
         "generate/avg_num_tokens", "env/all/ac_tokens_per_turn", "train/mean_gen_tokens_per_sample",
         "mean_gen_tokens_per_sample", "rollout/response_len/mean", "length", "mean_length", "completion_length",
-        "policy/response_length",
+        "policy/response_length", "length_mean",
     ),
     "length_min": ("completions/min_length", "response_length/min", "length_min"),
     "length_max": ("completions/max_length", "response_length/max", "length_max"),
@@ -142,7 +143,8 @@ KNOWN_ELSEWHERE: tuple[str, ...] = (
     "entropy_coef", "accuracy", "acc", "acc_mean", "loss_mean", "eval_num_samples", "eval_*", "policy_version", "seed",
     "prompt_ids", "wall_time", "tokens", "samples", "prompts", "groups", "seconds", "*_seconds", "status", "kl_coef",
     "kl_sample_train*", "kl_pre_post*", "beta", "updates", "advantages/**", "timestamp", "_timestamp", "_step",
-    "_runtime",
+    "_runtime", "crashed_count", "missing_count", "invalid_task_count", "distinct_fraction", "ratio_*", "kl_k1",
+    "kl_sequence", "surprise", "sequences", "sampled_completions", "zero_spread_identical_text", "entropy_loss",
 )  # fmt: skip
 """Names that a trainer is known to log and no check needs."""
 
@@ -206,13 +208,13 @@ CONFIG: dict[str, tuple[str, ...]] = {
         "generate_max_len", "response_length", "max_length_completion", "sampling.max_tokens",
     ),
     "beta": (
-        "beta", "kl_coef", "init_kl_coef", "actor_rollout_ref.actor.kl_loss_coef", "kl_loss_coef",
+        "algorithm.kl.coef", "beta", "kl_coef", "init_kl_coef", "actor_rollout_ref.actor.kl_loss_coef", "kl_loss_coef",
         "algorithm.kl_ctrl.kl_coef", "kl_penalty_coef", "algo.kl.init_coef", "kl.beta",
     ),
     "learning_rate": ("learning_rate", "lr", "actor_rollout_ref.actor.optim.lr", "actor_learning_rate", "optim.lr"),
-    "clip_low": ("epsilon", "clip_ratio", "clip_eps", "cliprange", "eps_clip", "clip",
+    "clip_low": ("algorithm.surrogate.clip_low", "epsilon", "clip_ratio", "clip_eps", "cliprange", "eps_clip", "clip",
                  "actor_rollout_ref.actor.clip_ratio", "clip_ratio_low"),
-    "clip_high": ("epsilon_high", "clip_ratio_high", "eps_clip_high"),
+    "clip_high": ("algorithm.surrogate.clip_high", "epsilon_high", "clip_ratio_high", "eps_clip_high"),
     "advantage_epsilon": ("advantage_epsilon", "adv_eps", "advantage_eps", "std_epsilon", "norm_eps"),
     "advantage_dtype": ("advantage_dtype", "adv_dtype", "advantages_dtype"),
     "logprob_dtype": ("logprob_dtype", "dtype", "torch_dtype", "precision"),

@@ -134,16 +134,15 @@ def flattened(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def known_config(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings under our names; a nested one is also found by its last part."""
+    """Settings under our names; a nested one is also found by its last part, unless another has the full name."""
     config: dict[str, Any] = {}
     inherited = ("generation_config.", "effective_sampling.")
     short = {name.rsplit(".", 1)[-1]: name for name in reversed(list(raw)) if not name.startswith(inherited)}
     for known, table in CONFIG.items():
-        for name in table:
-            logged = name if name in raw else short.get(name)
-            if logged is not None and raw[logged] is not None:
-                config[known] = raw[logged]
-                break
+        logged = [name for name in table if name in raw] + [short[name] for name in table if name in short]
+        value = next((raw[name] for name in logged if raw[name] is not None), None)
+        if value is not None:
+            config[known] = value
     return config
 
 
