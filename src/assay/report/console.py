@@ -57,7 +57,7 @@ def _print_summary(experiment: Experiment, out: Console) -> None:
     from rich.text import Text
 
     table = Table(title="start -> end", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("arm", "reward", "truth", "hacking rate at the end", "verdict"):
+    for name in ("arm", "reward", "truth", "hacking rate", "verdict"):
         table.add_column(name, justify="left" if name in ("arm", "verdict") else "right", no_wrap=True)
     for arm, hacking in experiment.evaluated:
         first, last = hacking.checkpoints[0], hacking.checkpoints[-1]
