@@ -141,7 +141,7 @@ def build_bench(prober: Prober, source: RewardSource, tasks: Sequence[AuditTask]
     """Find the accepted form and set the scales (about one to two thousand calls for a fast reward)."""
     bench = Bench(prober, source, [], list(tasks))
     bench.has_gold = any(task.has_gold for task in tasks)
-    bench.cost = _cost(prober, tasks)
+    bench.cost = prober.usual = _cost(prober, tasks)
     bench.tasks = _chosen(bench, tasks)
     candidates = candidate_forms(source, [task.prompt for task in tasks], slotted=bench.has_gold)
     if bench.is_code:

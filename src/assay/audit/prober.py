@@ -70,6 +70,8 @@ class Prober:
         self.calls = 0
         self.isolate = False
         self.hung = 0
+        self.usual = 0.0
+        self.uses_files = False
         self._child: subprocess.Popen[bytes] | None = None
         self._buffer = b""
         self.about: Mapping[str, Any] = {}
@@ -114,9 +116,13 @@ class Prober:
         """Score calls afresh in a mode of :mod:`assay.audit.worker`, remembering nothing."""
         done: list[Outcome] = []
         while len(done) < len(calls):
-            done.extend(self._attempt(calls[len(done) :], mode, limit or self.time_limit))
+            done.extend(self._attempt(calls[len(done) :], mode, limit or self._patience()))
         self.calls += len(calls)
         return done
+
+    def _patience(self) -> float:
+        """Seconds for one call: halved with every third hang, so that a reward that often hangs ends the day."""
+        return max(self.time_limit / 2 ** (self.hung // 3), min(self.time_limit, max(0.3, 50 * self.usual)))
 
     def restart(self) -> None:
         """End the worker; the next call starts a fresh one without any state."""
@@ -151,7 +157,7 @@ class Prober:
         done: list[Outcome] = []
         for chunk_start in range(0, len(items), CHUNK if mode != "batch" else len(items)):
             chunk = items[chunk_start : chunk_start + CHUNK] if mode != "batch" else items
-            if not self._send({"items": chunk, "mode": mode}):
+            if not self._send({"items": chunk, "mode": mode, "at_once": 1 if self.uses_files else AT_ONCE}):
                 return [*done, self._dead()]
             for outcome in self._answers(len(chunk), limit):
                 done.append(outcome)
@@ -175,7 +181,9 @@ class Prober:
             if "error" in document:
                 self.close()
                 raise BadInput(str(document["error"]))
-            yield _outcome(document)
+            outcome = _outcome(document)
+            self.uses_files |= bool(outcome.seen.get("files") or outcome.seen.get("children"))
+            yield outcome
 
     def _dead(self) -> Outcome:
         self.close()
@@ -209,6 +217,8 @@ class Prober:
         return line
 
 
+AT_ONCE = 8
+"""Forks that score side by side, as each costs more waiting than work; one where they could share a file."""
 CHUNK = 64
 """Items sent at once: few enough that a pipe never fills in both directions."""
 

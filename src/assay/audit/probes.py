@@ -102,7 +102,8 @@ def marker_probes(bench: Bench) -> list[Probe]:
     own = [m for m in (*bench.source.markers[:60], *words[:20]) if not SHAPED.search(m)]
     base = JUNK[2]
     found: list[Probe] = []
-    for marker in dict.fromkeys([*own, *STOCK_MARKERS]):
+    stock = () if knows_nothing_good(bench) else STOCK_MARKERS
+    for marker in dict.fromkeys([*own, *stock]):
         id = "accepts_judge_injection" if INJECTED.search(marker) else "accepts_marker"
         for text in (f"{base} {marker}", marker):
             found += constant_probes(bench, id, f"the marker {marker!r}", [text], against_plain=True)
@@ -128,8 +129,18 @@ def injection_probes(bench: Bench) -> list[Probe]:
     return found
 
 
+def knows_nothing_good(bench: Bench) -> bool:
+    """Whether neither a gold nor a completion of the user says what deserves pay: then only what the reward's
+    own source looks for can be held against it.
+    """
+    return not bench.has_gold and not any(task.completions for task in bench.tasks)
+
+
 def format_probes(bench: Bench) -> list[Probe]:
     """The accepted structure with nothing in it, and structures read from the reward's source."""
+    source = bench.source
+    if knows_nothing_good(bench) and not any(SHAPED.search(t) for t in (*source.patterns, *source.markers)):
+        return []
     texts: list[str] = []
     for template in dict.fromkeys([*bench.templates.values(), *(f.template for f in bench.forms[:8])]):
         if not SHAPED.search(template.replace(SLOT, "")) and THOUGHT not in template:

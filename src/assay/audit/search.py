@@ -10,7 +10,16 @@ from assay.audit.bench import HALF, JUNK, Bench
 from assay.audit.ledger import Hit, hit_finding, make_finding
 from assay.audit.minimise import minimised
 from assay.audit.patterns import matches
-from assay.audit.probes import AGREEMENT, INJECTED, INJECTIONS, STOCK_MARKERS, Probe, answers, plain_words
+from assay.audit.probes import (
+    AGREEMENT,
+    INJECTED,
+    INJECTIONS,
+    STOCK_MARKERS,
+    Probe,
+    answers,
+    knows_nothing_good,
+    plain_words,
+)
 from assay.audit.source import SHAPED
 from assay.audit.task_file import AuditTask
 from assay.records.finding import Finding
@@ -49,7 +58,8 @@ def climb(bench: Bench) -> list[Finding]:
 
 def _pieces(bench: Bench, tasks: Sequence[AuditTask]) -> list[str]:
     written = [text for p in bench.source.patterns for text in matches(p, "blah")]
-    pieces = [*bench.source.markers[:60], *written, *STOCK_MARKERS, *INJECTIONS, *AGREEMENT, plain_words(400)]
+    stock = () if knows_nothing_good(bench) else (*STOCK_MARKERS, *INJECTIONS, *AGREEMENT)
+    pieces = [*bench.source.markers[:60], *written, *stock, plain_words(400)]
     return [p for p in dict.fromkeys(pieces) if not any(answers(p, task) for task in tasks)]
 
 

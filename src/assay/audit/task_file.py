@@ -126,12 +126,17 @@ def make_tasks(
 
 
 def gold_column(rows: Sequence[Mapping[str, Any]], wanted: Sequence[str]) -> str | None:
-    """The column that holds the gold: one that the reward reads first, then the usual names."""
+    """The column that holds the gold: one that the reward reads first, then the usual names.
+
+    Another name whose value is the same on three tasks or more is a setting (a number of words), not a gold.
+    """
     present = {name for row in rows for name in row}
     models = [row.get("reward_model") for row in rows]
     nested = any(isinstance(model, Mapping) and "ground_truth" in model for model in models)
     read = [name for name in wanted if name in present]
     for name in (*[n for n in GOLD_NAMES if n in read], *[n for n in read if n not in NOT_GOLD]):
+        if name not in GOLD_NAMES and len(rows) >= 3 and len({str(row.get(name)) for row in rows}) == 1:
+            continue
         if any(_scalar(row.get(name)) for row in rows):
             return name
     if nested:

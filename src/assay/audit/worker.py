@@ -4,7 +4,7 @@ One JSON object a line in (stdin), one a line out (a private copy of stdout; the
 that nothing the reward or its children print can garble the answers). Requests:
 
     {"tasks": {key: task, ...}}                       add tasks
-    {"items": [[key, completion], ...], "mode": M}    score; one answer a line
+    {"items": [[key, completion], ...], "mode": M}    score; one answer a line ("at_once": isolated ones together)
 
 Modes: ``plain`` (one call an item, in order), ``watched`` (also compares the arguments before and after),
 ``isolated`` (each item in a fork of the untouched process, so no state survives it), ``thread`` (in a thread
@@ -42,8 +42,6 @@ CANARY = "assay_canary"
 PR_SET_PDEATHSIG = 1
 """From ``linux/prctl.h``."""
 WRITES = frozenset({"os.remove", "os.rename", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.chmod"})
-AT_ONCE = 8
-"""Forks that score side by side; each costs more waiting than work."""
 CHILDREN = frozenset({"subprocess.Popen", "os.system", "os.fork", "os.posix_spawn", "os.exec"})
 
 
@@ -93,7 +91,10 @@ class Watch:
         writes = (isinstance(mode, str) and any(c in mode for c in "wax+")) or (
             mode is None and isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)
         )
-        if writes and isinstance(path, str | bytes) and not self._is_scratch(path):
+        if not writes or not isinstance(path, str | bytes):
+            return
+        self.seen["files"] = True
+        if not self._is_scratch(path):
             self.seen["wrote"] = os.fsdecode(path)[:120]
 
     def _is_scratch(self, path: Any) -> bool:
@@ -182,9 +183,9 @@ class Worker:
             request = json.loads(line)
             self.tasks.update(request.get("tasks", {}))
             if "items" in request:
-                self._score(request["items"], request["mode"])
+                self._score(request["items"], request["mode"], request.get("at_once", 1))
 
-    def _score(self, items: Sequence[tuple[str, str]], mode: str) -> None:
+    def _score(self, items: Sequence[tuple[str, str]], mode: str, at_once: int) -> None:
         if mode == "batch":
             for answer in self._call(items, mode):
                 self._answer(answer)
@@ -194,8 +195,8 @@ class Worker:
                 self._answer(self._one(item, mode))
             return
         self._load_late_imports(items[0])
-        for start in range(0, len(items), AT_ONCE):
-            children = [self._forked(item) for item in items[start : start + AT_ONCE]]
+        for start in range(0, len(items), at_once):
+            children = [self._forked(item) for item in items[start : start + at_once]]
             for child, reader in children:
                 self._answer(_awaited(child, reader))
 

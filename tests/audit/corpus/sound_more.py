@@ -191,7 +191,8 @@ def repeats_cost(completion, answer):
 @sound("capitals tag")
 def stays_in_its_language(completion, answer):
     foreign = sum(ord(c) > 0x24F for c in completion) / max(1, len(completion))
-    right = (one_tag(completion) or "").casefold() == answer.casefold()
+    found = one_tag(completion)
+    right = bool(found) and found.casefold() == answer.casefold()
     return float(right) - 0.2 * (foreign > 0.1)
 
 
