@@ -21,7 +21,6 @@ from assay.train.second_path import (
     disagreement_alarm,
     read_arm,
     read_second_path,
-    write_second_path,
 )
 
 SMALL = {
@@ -121,7 +120,6 @@ def test_the_report_reads_it_as_a_learned_reward(done):
     assert second.best_of_n[0].kl == 0.0
     assert second.checklist["evaluation untouched by reward-model training"][0]
     assert not second.checklist["samples read"][0]
-    write_second_path([root / "ppo", root / "dpo"])
     document = json.loads((root / "ppo" / "overoptimisation.json").read_text())
     assert document["verdict"] == second.hacking.verdict
     assert (root / "dpo" / "overoptimisation.json").is_file()

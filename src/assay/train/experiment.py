@@ -33,6 +33,7 @@ from assay.train.learned import with_learned_reward
 from assay.train.model_notes import model_notes
 from assay.train.recipe import Recipe
 from assay.train.run import evaluator_of
+from assay.train.second_path import write_second_path
 from assay.train.setup import open_scoring, pass_rates, task_set_of
 from assay.train.warm_start import PassRates, WarmStarted, warm_start
 
@@ -68,6 +69,7 @@ def run_experiment(recipe: Recipe, root: Path, listener: ExperimentListener, *, 
     except (AssayError, OSError):
         _write_status(root, document, "stopped")
         raise
+    write_second_path([root / name for name in recipe.arms])
     _write_status(root, document, "done")
 
 
@@ -121,7 +123,8 @@ def _arm(name: str, config: RunConfig, root: Path, listener: ExperimentListener)
     start = load_start(arm.start, config)
     for note in model_notes(config, tasks, start):
         listener.noted(note)
-    arm.config = with_learned_reward(_with_noise_rates(config, tasks, start), tasks, start, root)
+    known = _with_noise_rates(config, tasks, start)
+    arm.config = with_learned_reward(known, tasks, start, root, note=listener.noted)
     return arm
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,18 @@ def needs_pairs(config: RunConfig) -> bool:
     return config.reward == LEARNED or config.algorithm == "dpo"
 
 
-def with_learned_reward(config: RunConfig, tasks: TaskSet, start: Policy, root: Path) -> RunConfig:
-    """The configuration with the folder of its reward model, which is made when it is not there yet."""
+def with_learned_reward(
+    config: RunConfig,
+    tasks: TaskSet,
+    start: Policy,
+    root: Path,
+    *,
+    note: Callable[[str], None] = lambda text: None,
+) -> RunConfig:
+    """The configuration with the folder of its reward model, which is made when it is not there yet.
+
+    ``note`` hears what is being done and what came of it.
+    """
     if not needs_pairs(config):
         return config
     if config.learned_reward is None:
@@ -54,9 +65,21 @@ def with_learned_reward(config: RunConfig, tasks: TaskSet, start: Policy, root: 
         )
     folder = root / "reward-model" / learned_key(config, tasks, start)
     if not (folder / "report.json").is_file():
-        make_learned_reward(config, config.learned_reward, tasks, start, folder)
+        note("learning a reward from comparisons")
+        note(summary(make_learned_reward(config, config.learned_reward, tasks, start, folder)))
     options = config.learned_reward.model_copy(update={"folder": str(folder)})
     return config.model_copy(update={"learned_reward": options})
+
+
+def summary(report: RewardReport) -> str:
+    """One line for the terminal: how good it is, and what length alone would reach."""
+    line = (
+        f"the reward model agrees with {report.accuracy.estimate:.0%} of {report.pairs} held-out comparisons; "
+        f"taking the longer answer with {report.data.longer_wins.estimate:.0%}"
+    )
+    if report.length_slope.low > 0:
+        line += f"; at equal quality it pays {report.length_slope.estimate:+.3g} a token"
+    return line
 
 
 def learned_key(config: RunConfig, tasks: TaskSet, start: Policy) -> str:
