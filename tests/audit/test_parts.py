@@ -1,5 +1,6 @@
 """The parts of the audit: golds, patterns, source, minimising, tasks, rates."""
 
+import json
 import math
 import re
 from fractions import Fraction
@@ -9,14 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.audit.advice import ADVICE
+from assay.audit.bench import Bench, Scale
 from assay.audit.countdown import solved_expression
 from assay.audit.forms import asked_templates
 from assay.audit.golds import as_number, equal_forms, read_gold, wrong_values
 from assay.audit.labelled import rogan_gladen
 from assay.audit.minimise import minimised
 from assay.audit.patterns import SLOT, pumps, templates
-from assay.audit.probes import unit_of
-from assay.audit.source import read_source
+from assay.audit.prober import Prober
+from assay.audit.probes import _lists, unit_of
+from assay.audit.source import RewardSource, read_source
 from assay.audit.task_file import gold_column, make_tasks, read_rows
 from assay.errors import BadInput
 
@@ -164,6 +167,57 @@ def test_a_known_completion_is_kept():
     task = make_tasks([{"prompt": "q", "answer": "5", "completion": "It is 5."}], ["answer"], [])[0]
     assert task.completions == ("It is 5.",)
     assert task.with_gold("6")["answer"] == "6"
+
+
+def test_one_value_everywhere_is_a_setting_not_a_gold():
+    rows = [{"prompt": f"Describe {thing} in three words.", "words": 3} for thing in ("a", "b", "c")]
+    assert gold_column(rows, ["completion", "words"]) is None
+    assert (
+        gold_column([{**row, "words": i} for i, row in enumerate(rows)], ["completion", "words"]) == "words"
+    )
+    named = [{"prompt": "q", "answer": "B"} for _ in range(4)]
+    assert gold_column(named, ["completion", "answer"]) == "answer"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "share", "paid", "contested"),
+    [
+        (0.0, 1.0, 0.5, True, False),  # half of a pay that starts at 0
+        (0.0, 640.0, 0.5, True, False),
+        (-1.0, 1.0, 0.5, False, False),  # the 0 of an abstention
+        (2.0, 4.0, 0.5, False, True),  # nobody can tell
+        (2.0, 4.0, 0.51, True, False),
+        (-1.0, 1.0, 0.51, True, False),
+        (0.0, 1.0, 0.49, False, False),
+        (0.0, 1.0, math.nan, False, False),
+    ],
+)
+def test_half_of_the_pay_for_saying_nothing(low, high, share, paid, contested):
+    task = make_tasks([{"prompt": "q", "answer": "5"}], ["answer"], [])[0]
+    bench = Bench(Prober("none.py:reward", {}), RewardSource(), [task], [task])
+    bench.scales[task.key] = Scale(low, high, low, low)
+    assert bench.pays_nothing(task, share) is paid
+    assert bool(bench.contested) is contested
+
+
+def test_patience_with_a_reward_that_hangs_is_bounded():
+    prober = Prober("none.py:reward", {}, time_limit=5.0)
+    waits = []
+    for prober.hung in range(60):
+        waits.append(prober._patience())
+    assert waits[0] == 5.0
+    assert waits[-1] == 0.3
+    assert sum(waits) < 45
+    prober.usual = 1.0  # a slow reward is not a hanging one
+    assert prober._patience() == 5.0
+
+
+def test_guesses_in_json_stay_json():
+    values = ["41", "42", "43"]
+    for template in (f'{{"answer": {SLOT}}}', f'{{"answer": "{SLOT}"}}'):
+        texts = [build(values) for name, build in _lists(template) if name == "a list in JSON"]
+        assert [len(json.loads(text)["answer"]) for text in texts] == [3]
+    assert "a list in JSON" not in [name for name, _ in _lists(f"\\boxed{{{SLOT}}}")]
 
 
 @given(st.floats(0.01, 0.99), st.floats(0, 0.4), st.floats(0, 0.4))
