@@ -158,4 +158,6 @@ def _compare_code(
         _print(result.to_json())
     else:
         typer.echo(result.summary)
+        for move in result.moves:
+            typer.echo(f"{move.effect}: {move.shape}")
     return bool(result.broken)

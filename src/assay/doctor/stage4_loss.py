@@ -308,7 +308,7 @@ RAMPS = (0.1, 0.2, 0.4, 0.7, 1.0)
 def at_once(values: Floats) -> bool:
     """Whether a series changes within a few points rather than steadily.
 
-    A step (over 1 or 3 points) must fit clearly better than every ramp: by ten times the variance of one point.
+    A step (over 1 or 3 points) must fit clearly better than every ramp: by four times the variance of one point.
     """
     if values.size > 400:
         width = values.size // 200
@@ -317,7 +317,7 @@ def at_once(values: Floats) -> bool:
         return False
     lengths = [max(4, round(share * values.size)) for share in RAMPS]
     steady = min(_misfit(values, length) for length in lengths)
-    return min(_misfit(values, length) for length in (1, 3)) + 10 * noise(values) ** 2 < steady
+    return min(_misfit(values, length) for length in (1, 3)) + 4 * noise(values) ** 2 < steady
 
 
 def _misfit(values: Floats, length: int) -> float:
