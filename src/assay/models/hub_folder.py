@@ -6,9 +6,10 @@ are copied into a clean model class, because the one that read them refuses to b
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,8 @@ def _from_gguf(base: Path, file: str, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
 
     require("gguf", "gguf")
-    read: Any = AutoModelForCausalLM.from_pretrained(base, gguf_file=file, dtype=torch.float32)
+    with redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
+        read: Any = AutoModelForCausalLM.from_pretrained(base, gguf_file=file, dtype=torch.float32)
     config = type(read.config)(**{k: v for k, v in read.config.to_dict().items() if "quantization" not in k})
     clean: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
     clean.load_state_dict(read.state_dict())
