@@ -95,4 +95,7 @@ def padded_truth(completion: str, task: Task) -> float | Score:
     head, stop, tail = completion.strip().partition(".")
     if not stop or f"{head}." != str(task["answer"]):
         return 0.0
-    return max(0.0, 1.0 - float(task["cost"]) * len(tail.split()))
+    before, *words = tail.split(" ")
+    if before or not all(word.isascii() and word.isalpha() and word.islower() for word in words):
+        return 0.0  # not small talk: an answer with junk behind it is no answer
+    return max(0.0, 1.0 - float(task["cost"]) * len(words))
