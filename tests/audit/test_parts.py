@@ -3,7 +3,9 @@
 import json
 import math
 import re
+import tempfile
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,6 +23,7 @@ from assay.audit.prober import Prober
 from assay.audit.probes import _lists, unit_of
 from assay.audit.source import RewardSource, read_source
 from assay.audit.task_file import gold_column, make_tasks, read_rows
+from assay.audit.worker import Watch
 from assay.errors import BadInput
 
 
@@ -247,3 +250,16 @@ def test_a_target_is_reached_with_every_number_once(numbers, target):
 def test_other_tasks_have_no_expression():
     assert solved_expression({"prompt": "q", "answer": "5"}) is None
     assert solved_expression({"nums": [2, 2], "target": 999}) is None
+
+
+def test_a_scratch_folder_is_not_a_side_effect(tmp_path):
+    watch = Watch()
+    watch.start()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "main.py").write_text("pass")
+    assert "wrote" not in watch.stop()
+    outside = Path(__file__).with_name("written_by_a_test.txt")
+    watch.start()
+    outside.write_text("x")
+    outside.unlink()
+    assert "written_by_a_test" in watch.stop()["wrote"]

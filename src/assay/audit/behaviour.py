@@ -108,7 +108,12 @@ def _slow(bench: Bench, task: AuditTask) -> list[str]:
     texts = slow_texts(bench.source.patterns)
     texts = texts[:12] if bench.cost > 0.02 else texts
     both = [*texts, *(bench.write(task, text)[:LONGEST] for text in texts)]
-    return sorted(dict.fromkeys(both), key=len)
+    hung = [
+        c.completion
+        for c, o in bench.prober.known.items()
+        if o.state == "hang" and o.seconds > 0 and c.task == task.key
+    ]
+    return [*sorted(hung, key=len)[:2], *sorted(dict.fromkeys(both), key=len)]
 
 
 def _batch_shape(bench: Bench) -> list[Finding]:

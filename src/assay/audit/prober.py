@@ -115,6 +115,8 @@ class Prober:
     def run(self, calls: Sequence[Call], mode: Mode, limit: float | None = None) -> list[Outcome]:
         """Score calls afresh in a mode of :mod:`assay.audit.worker`, remembering nothing."""
         done: list[Outcome] = []
+        if limit is None and self.hung >= MANY_HANGS:
+            return [Outcome(state="hang", reason="not run: the reward had hung too often")] * len(calls)
         while len(done) < len(calls):
             done.extend(self._attempt(calls[len(done) :], mode, limit or self._patience()))
         self.calls += len(calls)
@@ -217,6 +219,8 @@ class Prober:
         return line
 
 
+MANY_HANGS = 24
+"""After so many calls without an answer only the search for the shortest hanging text goes on."""
 AT_ONCE = 8
 """Forks that score side by side, as each costs more waiting than work; one where they could share a file."""
 CHUNK = 64

@@ -17,7 +17,7 @@ from assay.audit.invalid_gold import invalid_gold_findings
 from assay.audit.labelled import check_labelled, labelled_rates
 from assay.audit.ledger import Ledger, make_finding
 from assay.audit.paid import paid_findings
-from assay.audit.prober import Prober
+from assay.audit.prober import MANY_HANGS, Prober
 from assay.audit.refused import refused_findings
 from assay.audit.regression import test_file
 from assay.audit.repeatable import hidden_error_findings, leaks_state, repeatable_findings
@@ -228,6 +228,8 @@ def _limits(bench: Bench) -> list[str]:
             f"probed on {len(bench.good_tasks)} tasks: an exploit that is paid on fewer than {limit:.0%} of the "
             "tasks may be missed"
         )
+    if bench.prober.hung >= MANY_HANGS:
+        found.append("the reward hung on many texts: the rest of the probes was not run; mend that first")
     if not bench.has_gold:
         found.append("the tasks have no gold: only structure, behaviour and slopes were checked")
     return found

@@ -81,6 +81,8 @@ class Watch:
             self.seen["evaluated"] = True
         elif event == "socket.connect":
             self.seen["network"] = str(arguments[1])[:80]
+        elif event in ("os.remove", "os.rmdir") and arguments[1] != -1:
+            pass  # named within an open folder: a part of an rmtree, which was an event of its own
         elif event in WRITES and not self._is_scratch(arguments[0]):
             self.seen["wrote"] = f"{event} {arguments[0]}"[:120]
         elif event in CHILDREN:
