@@ -163,7 +163,10 @@ def data(view: View) -> Finding:
     scores = _apart(view, metric)
     far = int((np.abs(scores) > 5).sum())
     together = float(scores.mean() * math.sqrt(scores.size)) if scores.size else 0.0
-    one_way = scores.size >= 6 and float((np.sign(scores) == np.sign(together)).mean()) >= 0.8
+    halves = [
+        part.sum() * np.sign(together) / math.sqrt(max(1, part.size)) for part in np.array_split(scores, 2)
+    ]
+    one_way = scores.size >= 6 and min(halves) > ALL_STEPS / 2  # another run is apart from its first step on
     evidence = {
         "steps_compared": scores.size,
         "steps_apart": far,
