@@ -33,7 +33,7 @@ def test_a_run_writes_one_document_resumes_to_the_bit_and_eval_repeats_it(hub):
     folder = RunFolder(hub.folder / "out/run")
     assert folder.read_run()["inherited_sampling"] == {"top_p": 0.8}
 
-    again = hub.assay("eval", "out/run/checkpoints/step-000002", "--json")
+    again = hub.here("eval", "out/run/checkpoints/step-000002", "--json")
     assert again.returncode == 0, again.stderr
     repeated = json.loads(again.stdout)
     for name in ("reward", "truth", "kl_sequence", "entropy", "length"):
@@ -42,7 +42,7 @@ def test_a_run_writes_one_document_resumes_to_the_bit_and_eval_repeats_it(hub):
     whole = (folder.checkpoint(2) / "model.safetensors").read_bytes()
     rollouts = pl.read_parquet(folder.rollouts(2))
     cut_back(folder, hub.folder / "out", last=2)
-    resumed = hub.assay("run", "--resume", "out", "--json")
+    resumed = hub.here("run", "--resume", "out", "--json")
     assert resumed.returncode == 0, resumed.stderr
     assert (folder.checkpoint(2) / "model.safetensors").read_bytes() == whole
     assert pl.read_parquet(folder.rollouts(2)).equals(rollouts)
@@ -59,19 +59,19 @@ def cut_back(folder, root, *, last):
 
 
 def test_the_terminal_says_what_is_inherited_and_how_much_memory_it_takes(hub):
-    done = hub.assay("run", recipe_of(hub, steps=1, lora={"rank": 2}, chat_template=True), "--out", "out")
+    done = hub.here("run", recipe_of(hub, steps=1, lora={"rank": 2}, chat_template=True), "--out", "out")
     assert done.returncode == 0, done.stderr
     assert "generation_config.json sets top_p=0.8; not applied" in " ".join(done.stdout.split())
     assert "this will need about" in done.stdout
     checkpoint = hub.folder / "out/run/checkpoints/step-000001"
     assert (checkpoint / "adapter_model.safetensors").is_file()
     assert not (checkpoint / "model.safetensors").exists(), "an adapter's checkpoint holds no base weights"
-    again = hub.assay("eval", checkpoint, "--json")
+    again = hub.here("eval", checkpoint, "--json")
     assert again.returncode == 0, again.stderr
 
 
 def test_what_a_model_cannot_do_is_one_line(hub):
     changes = {"lora": {"targets": ["nothing_like_this"]}}
     one_line_refusal(
-        hub.assay("run", recipe_of(hub, **changes), "--out", "out"), "lora.targets", "nothing_like_this"
+        hub.here("run", recipe_of(hub, **changes), "--out", "out"), "lora.targets", "nothing_like_this"
     )
