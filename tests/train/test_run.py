@@ -247,3 +247,13 @@ def test_the_noise_arm_flips_at_the_weak_checkers_measured_rates(small, tmp_path
     rates = RunFolder(root / "noise").read_run()["config"]["reward_options"]
     assert rates["false_positive"] == pytest.approx(wrong["reward"].mean())
     assert rates["false_negative"] == 0
+
+
+def test_an_unchanged_policy_has_no_kl_to_standardise(small, tmp_path, recorder):
+    keys = ["kl_coef=0.3", "kl_where=reward", "kl_estimator=k1", "steps=1"]
+    run_experiment(load_recipe(small, keys, arms=["weak"]), tmp_path / "run", recorder)
+    frame = pl.read_parquet(RunFolder(tmp_path / "run" / "weak").rollouts(1))
+    assert (frame["shaped_reward"] == frame["reward"]).all()
+    flat = frame.group_by("prompt_id").agg(pl.col("reward").n_unique(), pl.col("advantage").abs().max())
+    assert flat.filter(pl.col("reward") == 1)["advantage"].to_list()
+    assert (flat.filter(pl.col("reward") == 1)["advantage"] == 0).all()

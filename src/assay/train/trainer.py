@@ -29,6 +29,9 @@ from assay.train.forward import exact_token_kl, pad_floats, token_scores
 from assay.train.step_metrics import rollout_metrics
 
 
+KERNEL_RESIDUE = 2e-5  # nats; sampler and trainer agree to 1e-6 to 1e-5 on an unchanged policy
+
+
 class StepResult(NamedTuple):
     """One finished step: its metrics (one line of metrics.jsonl) and its rollouts."""
 
@@ -137,7 +140,7 @@ class Trainer:
         mask_BT = torch.arange(int(lengths_B.max()))[None] < lengths_B[:, None]
         sampler_BT = pad_floats([rollout.sampler_logprobs for rollout in rollouts], mask_BT)
         reference_BT = self._reference(collected, mask_BT)
-        token_kl_BT = None if reference_BT is None else (sampler_BT - reference_BT).masked_fill(~mask_BT, 0.0)
+        token_kl_BT = None if reference_BT is None else _log_ratio(sampler_BT, reference_BT, mask_BT)
         rewards_B = torch.tensor([rollout.reward for rollout in rollouts], dtype=torch.float64)
         shaped_B = self.algorithm.shape_rewards(
             rewards_B,
@@ -242,6 +245,16 @@ class Trainer:
         terms = self.algorithm.loss(batch, denominator)
         terms.loss.backward()
         return terms._replace(loss=terms.loss.detach())
+
+
+def _log_ratio(sampler_BT: Tensor, reference_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Log pi - log pi_ref of the sampled tokens, nats; what two float32 kernels differ by is 0.
+
+    Without that an unchanged policy would have a KL of residue, and in a group whose rewards are equal the
+    residue would be standardised into advantages of order 1.
+    """
+    ratio_BT = (sampler_BT - reference_BT).masked_fill(~mask_BT, 0.0)
+    return torch.where(ratio_BT.abs() < KERNEL_RESIDUE, 0.0, ratio_BT)
 
 
 def mean_over_tokens(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
