@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-REWARDS = '''
+REWARDS = """
 import time
 
 
@@ -54,7 +54,7 @@ def wrong_length(prompts, completions, **columns):
 
 def needs_more(completion, rubric):
     return 1.0
-'''
+"""
 
 
 @pytest.fixture(scope="session")

@@ -65,7 +65,9 @@ def test_a_broken_reward_can_be_mended_and_the_run_goes_on(mine):
     recipe = mine.write(reward="rewards.py:raises")
     assert mine.here("run", recipe, "--out", "out").returncode == 2
     source = (mine.folder / "rewards.py").read_text()
-    (mine.folder / "rewards.py").write_text(source.replace('raise ZeroDivisionError("never divides")', "return 1.0"))
+    (mine.folder / "rewards.py").write_text(
+        source.replace('raise ZeroDivisionError("never divides")', "return 1.0")
+    )
     done = mine.here("run", "--resume", "out", "--json")
     assert done.returncode == 0, done.stderr
     assert RunFolder(mine.folder / "out/run").read_run()["status"] == "done"

@@ -37,8 +37,12 @@ def test_sampler_and_trainer_log_probs_agree(policy, temperature):
     scores = token_scores(policy, rows, temperature=temperature)
     for i, one in enumerate(drawn):
         width = len(one.token_ids)
-        torch.testing.assert_close(scores.logp_BT[i, :width], torch.tensor(one.logprobs), atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(scores.entropy_BT[i, :width], torch.tensor(one.entropies), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            scores.logp_BT[i, :width], torch.tensor(one.logprobs), atol=1e-5, rtol=1e-5
+        )
+        torch.testing.assert_close(
+            scores.entropy_BT[i, :width], torch.tensor(one.entropies), atol=1e-4, rtol=1e-4
+        )
 
 
 def test_a_completion_depends_on_its_key_alone(policy):
@@ -53,7 +57,9 @@ def test_a_completion_depends_on_its_key_alone(policy):
 def test_another_seed_stream_or_sample_gives_another_completion(policy):
     request = requests_of(policy)[0]
     texts = {
-        tuple(sample(policy, [Request(request.prompt_ids, key)], SamplingSettings(24, seed=seed))[0].token_ids)
+        tuple(
+            sample(policy, [Request(request.prompt_ids, key)], SamplingSettings(24, seed=seed))[0].token_ids
+        )
         for seed, key in [(5, ("a", "0", 0)), (6, ("a", "0", 0)), (5, ("b", "0", 0)), (5, ("a", "0", 1))]
     }
     assert len(texts) == 4

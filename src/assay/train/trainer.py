@@ -28,7 +28,6 @@ from assay.train.contract import check_step_zero
 from assay.train.forward import exact_token_kl, pad_floats, token_scores
 from assay.train.step_metrics import rollout_metrics
 
-
 KERNEL_RESIDUE = 2e-5  # nats; sampler and trainer agree to 1e-6 to 1e-5 on an unchanged policy
 
 
