@@ -23,7 +23,9 @@ def test_a_method_learns_to_sort(method, tmp_path, recorder):
 @pytest.mark.learning
 @pytest.mark.timeout(1800)
 def test_the_three_outcomes_of_a_weak_verifier(tmp_path, recorder):
-    run_experiment(load_recipe("loophole", arms=["sound", "weak", "weak+kl"]), tmp_path / "loophole", recorder, jobs=2)
+    run_experiment(
+        load_recipe("loophole", arms=["sound", "weak", "weak+kl"]), tmp_path / "loophole", recorder, jobs=2
+    )
     found = {arm.name: hacking for arm, hacking in load(tmp_path / "loophole").evaluated}
     assert found["sound"].verdict == "healthy"
     assert found["sound"].changes.truth[-1].estimate >= 0.2

@@ -10,9 +10,9 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
 
 class Policy(ABC):
@@ -24,7 +24,7 @@ class Policy(ABC):
             positions. max_positions: longest prompt plus completion.
     """
 
-    module: nn.Module
+    module: Any  # an nn.Module; each kind of policy narrows it
     dtype: Literal["float32", "bfloat16"] = "float32"
     eos_ids: frozenset[int]
     pad_id: int

@@ -20,7 +20,7 @@ from assay.models.tokenizer import BOS, EOS, PAD, train_tokenizer
 class TinyPolicy(Policy):
     """The tiny decoder with its byte-level tokenizer."""
 
-    module: TinyDecoder  # pyright: ignore[reportIncompatibleVariableOverride]  # a policy never changes its kind
+    module: TinyDecoder
 
     def __init__(self, module: TinyDecoder, tokenizer: Tokenizer) -> None:
         self.module = module

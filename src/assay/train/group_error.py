@@ -20,7 +20,7 @@ PROMPTS, SAMPLES = 32, 64
 
 def start_group_errors(config: RunConfig, start: Path, sizes: Sequence[int]) -> list[GroupSizeError]:
     """Sample PROMPTS x SAMPLES completions of the start policy and measure every group size on them."""
-    tasks, policy = task_set_of(config), load_start(start)
+    tasks, policy = task_set_of(config), load_start(start, config)
     chosen = [task for task in list(tasks.train)[:PROMPTS] for _ in range(SAMPLES)]
     requests = [
         Request(
