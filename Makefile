@@ -18,7 +18,7 @@ demo: install
 	$(BIN)/assay run loophole
 
 test: install
-	OMP_NUM_THREADS=1 $(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 	@if [ -x /usr/bin/chromium ]; then OMP_NUM_THREADS=1 $(BIN)/pytest -m browser; else echo 'chromium is absent: browser tests skipped'; fi
 
 test-slow: install

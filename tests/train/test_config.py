@@ -127,6 +127,12 @@ def test_a_broken_recipe_file_says_why(tmp_path, text, message):
         load_recipe(str(path))
 
 
+def test_a_recipe_that_is_not_utf8_says_so(tmp_path):
+    (tmp_path / "mine.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BadInput, match="save it as UTF-8"):
+        load_recipe(str(tmp_path / "mine.yaml"))
+
+
 def test_files_are_found_beside_the_recipe(tmp_path):
     (tmp_path / "tasks.jsonl").write_text("{}\n")
     (tmp_path / "mine.py").write_text("def reward(completion, task): return 1\n")

@@ -1,5 +1,6 @@
 """A run from end to end, on a model of seconds: files, metrics, resume, refusals."""
 
+import fcntl
 import json
 import math
 import shutil
@@ -184,6 +185,16 @@ def test_a_folder_of_another_experiment_is_refused(small, done, recorder, tmp_pa
         run_experiment(load_recipe(small), tmp_path / "full", recorder)
     with pytest.raises(BadInput, match=r"experiment\.json"):
         reload_recipe(tmp_path / "full")
+
+
+def test_a_folder_that_another_process_writes_is_refused(small, tmp_path, recorder):
+    root = tmp_path / "run"
+    root.mkdir()
+    with (root / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(BadInput, match="written by another process"):
+            run_experiment(load_recipe(small, arms=["weak"]), root, recorder)
+    run_experiment(load_recipe(small, arms=["weak"]), root, recorder)
 
 
 def test_an_evaluation_is_repeated_exactly(done):

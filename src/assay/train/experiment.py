@@ -10,12 +10,13 @@ at once.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -58,6 +59,27 @@ def run_experiment(recipe: Recipe, root: Path, listener: ExperimentListener, *, 
     """Run every arm that is not done, ``jobs`` at once; a folder that holds another experiment is refused."""
     document = describe(recipe)
     _claim(root, document)
+    with _locked(root):
+        _run_claimed(recipe, root, listener, document, jobs)
+
+
+@contextmanager
+def _locked(root: Path) -> Generator[None]:
+    """Hold the folder for this process: two writers would mix their steps. The kernel drops a dead one's lock."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / ".lock").open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(
+                f"{root} is being written by another process; wait for it, or choose another --out"
+            ) from None
+        yield
+
+
+def _run_claimed(
+    recipe: Recipe, root: Path, listener: ExperimentListener, document: Mapping[str, Any], jobs: int
+) -> None:
     _write_status(root, document, "running")
     try:
         run_arms(
@@ -109,7 +131,7 @@ def _claim(root: Path, document: Mapping[str, Any]) -> None:
         old = json.loads(path.read_text("utf-8"))
         if old.get("configs") != document["configs"]:
             raise BadInput(f"{root} holds another experiment; choose another --out, or --resume {root}")
-    elif root.is_dir() and any(root.iterdir()):
+    elif root.is_dir() and any(not path.name.startswith(".") for path in root.iterdir()):
         raise BadInput(f"{root} is not empty and holds no experiment; choose another --out")
 
 

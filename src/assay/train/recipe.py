@@ -90,7 +90,12 @@ def _read(source: str) -> dict[str, Any]:
         path = Path(source)
         if not path.is_file():
             raise BadInput(f"expected a recipe file, {source} does not exist")
-        text = path.read_text("utf-8")
+        try:
+            text = path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise BadInput(
+                f"{source}: expected UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+            ) from None
     elif source in recipe_names():
         text = importlib.resources.files("assay.recipes").joinpath(f"{source}.yaml").read_text("utf-8")
     else:
