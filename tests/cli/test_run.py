@@ -138,9 +138,15 @@ def test_bad_input_is_one_line_and_nothing_is_lost(mine, changes, words):
         (["run", "--resume", ".", "--arms", "weak"], ["leave out"]),
         (["eval", "nowhere"], ["checkpoints/step-"]),
         (["report", "nowhere"], ["experiment.json"]),
+        (["audit", "rewards.py:reward", "--tasks", "latin.jsonl"], ["UTF-8"]),
+        (
+            ["audit", "rewards.py:reward", "--tasks", "tasks.jsonl", "--time-limit", "-1"],
+            ["--time-limit", "-1"],
+        ),
     ],
 )
 def test_a_wrong_call_is_one_line(mine, arguments, words):
+    (mine.folder / "latin.jsonl").write_bytes(b"\xff\xfe")
     one_line_refusal(mine.here(*arguments), *words)
 
 

@@ -45,6 +45,8 @@ def register(app: typer.Typer) -> None:
 
         Exits with 1 when it is flawed, with 2 when the audit could not run.
         """
+        if not 0 < time_limit < float("inf"):
+            raise BadInput(f"--time-limit: expected a number of seconds above 0, got {time_limit:g}")
         if run is not None:
             _must_be_a_run(run)
         report = _audited(reward, tasks, signature=signature, chat=chat, labelled=labelled, train=train,

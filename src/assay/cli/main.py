@@ -45,6 +45,13 @@ def main() -> None:
     """Run the command line; user errors print one line on stderr and exit with 2."""
     try:
         app()
+    except UnicodeDecodeError as error:
+        print(
+            f"assay: expected a text file in UTF-8, got {error.object[error.start : error.start + 1]!r} at byte "
+            f"{error.start}; save the file as UTF-8",
+            file=sys.stderr,
+        )
+        raise SystemExit(2) from None
     except (AssayError, OSError) as error:
         print(f"assay: {error}", file=sys.stderr)
         raise SystemExit(2) from None
