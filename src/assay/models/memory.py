@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 GIB = 2.0**30
 LIVE_LOGITS = 5  # copies of a micro-batch's logits at the peak: logits, log-probs, p log p and two gradients
-LIVE_HIDDEN = (
-    24  # hidden-sized tensors that one layer keeps for the backward pass: an estimate, not measured
-)
+LIVE_HIDDEN = 24  # hidden-sized tensors that one layer keeps for the backward pass: an estimate, not measured
 SAMPLER_BYTES = 1 << 30  # the sampler's own limit on cache and logits
 
 
