@@ -31,7 +31,7 @@ test-gpu: install
 check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python  # not the interpreter on PATH, which lacks the dependencies
 
 format: install
 	$(BIN)/ruff format .
