@@ -124,6 +124,28 @@ def finding(
     )
 
 
+def fail(
+    view: View,
+    id: str,
+    summary: str,
+    evidence: Mapping[str, Any] | None = None,
+    samples: Sequence[SampleRef] = (),
+) -> Finding:
+    """The fault is there."""
+    return finding(view, id, "fail", summary, evidence, samples)
+
+
+def warn(
+    view: View,
+    id: str,
+    summary: str,
+    evidence: Mapping[str, Any] | None = None,
+    samples: Sequence[SampleRef] = (),
+) -> Finding:
+    """Something that may be a fault, or one that does little harm."""
+    return finding(view, id, "warn", summary, evidence, samples)
+
+
 def fine(view: View, id: str, evidence: Mapping[str, Any] | None = None) -> Finding:
     """The check ran and found nothing."""
     return finding(view, id, "pass", CATALOGUE[id].fine, evidence)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.catalogue import fail, fine, skip, warn
 from assay.doctor.stage1_reward import centred
 from assay.doctor.trend import Change, change, finite, noise
 from assay.doctor.view import View, step_change
@@ -93,7 +93,7 @@ def reward_without_truth(view: View) -> Finding:
     if result is not None:
         evidence = {"verdict": result.verdict, "reason": result.reason, "onset_step": result.onset_step}
         if result.verdict == "hacking":
-            return finding(view, id, "fail", result.reason, evidence)
+            return fail(view, id, result.reason, evidence)
         return fine(view, id, evidence)
     moves = _moves(view)
     if moves is None:
@@ -101,15 +101,13 @@ def reward_without_truth(view: View) -> Finding:
     evidence = _evidence(moves)
     if _flat_truth(moves) and not _falls(view)[0]:
         summary = f"the reward rises by {moves.reward.difference:.2f}, truth by {moves.truth.difference:+.2f}"
-        return finding(
-            view, id, "fail", summary, evidence | {"onset_step": _onset(view)}, _paid_and_wrong(view)
-        )
+        return fail(view, id, summary, evidence | {"onset_step": _onset(view)}, _paid_and_wrong(view))
     if moves.same_rows and _gap_grows(view):
         summary = (
             f"reward minus truth grows by "
             f"{moves.reward.difference - moves.truth.difference:.2f} on the same completions"
         )
-        return finding(view, id, "fail", summary, evidence, _paid_and_wrong(view))
+        return fail(view, id, summary, evidence, _paid_and_wrong(view))
     return fine(view, id, evidence)
 
 
@@ -190,7 +188,7 @@ def overoptimisation(view: View) -> Finding:
         evidence = {"verdict": result.verdict, "reason": result.reason, "step": result.verdict_step,
                     "best_step": result.selection.by_truth if result.selection else None}  # fmt: skip
         return (
-            finding(view, id, "fail", result.reason, evidence)
+            fail(view, id, result.reason, evidence)
             if result.verdict == "overoptimisation"
             else fine(view, id, evidence)
         )
@@ -202,20 +200,18 @@ def overoptimisation(view: View) -> Finding:
     if falls and moves.reward.z > 3 and moves.reward.difference > 0.02:
         best = evidence.get("best_step")
         summary = f"truth falls to {moves.truth.last:.2f} while the reward climbs to {moves.reward.last:.2f}"
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             summary + (f"; the best checkpoint is step {best}" if best is not None else ""),
             evidence,
             _paid_and_wrong(view),
         )
     kl = change(view.metric("kl"))
     if not moves.unit_scale and _flat_truth(moves) and kl.z > 5 and kl.last > 0.1:
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"KL rises to {kl.last:.2f} and the reward with it, truth stays",
             evidence | {"kl": kl.last},
         )
@@ -249,10 +245,10 @@ def length(view: View) -> Finding:
     tokens = f"{grown.first:.0f} to {grown.last:.0f} tokens"
     if no_truth and longer and not slope <= 0.2:
         summary = f"reward rises with length ({tokens}), truth does not"
-        return finding(view, id, "fail", summary, evidence)
+        return fail(view, id, summary, evidence)
     if longer and slope > 0.2 and bought > BOUGHT and moves.reward.z > 4 and moves.reward.difference > 0.1:
         summary = f"at fixed truth length is paid, and {bought:.0%} of the rise comes of it ({tokens})"
-        return finding(view, id, "fail", summary, evidence)
+        return fail(view, id, summary, evidence)
     return fine(view, id, evidence)
 
 
@@ -288,17 +284,14 @@ def entropy_collapse(view: View) -> Finding:
     gone = start > 0 and end < 0.15 * start and end < 0.25
     solved = math.isfinite(level) and level > 0.8 and not _stuck(view)
     if gone and not solved:
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"entropy falls from {start:.2f} to {end:.3f} nats a token while the reward is at {level:.2f}",
             evidence,
         )
     if gone:
-        return finding(
-            view, id, "warn", f"entropy falls from {start:.2f} to {end:.3f} nats a token", evidence
-        )
+        return warn(view, id, f"entropy falls from {start:.2f} to {end:.3f} nats a token", evidence)
     return fine(view, id, evidence)
 
 
@@ -328,7 +321,7 @@ def evaluation_leak(view: View) -> Finding:
         "example": next(iter(sorted(both)), None),
     }
     if share > 0.05 and len(both) >= 2:
-        return finding(
-            view, id, "fail", f"{len(both)} of {len(tested)} evaluation prompts are also trained on", evidence
+        return fail(
+            view, id, f"{len(both)} of {len(tested)} evaluation prompts are also trained on", evidence
         )
     return fine(view, id, evidence)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.catalogue import fail, fine, skip, warn
 from assay.doctor.texts import SPECIAL
 from assay.doctor.view import View
 from assay.doctor.vocabulary import Tokenizer, load_tokenizer
@@ -103,7 +103,7 @@ def _unreachable(view: View, score: Score, tasks: list[dict[str, Any]]) -> Findi
         "best_logged": top,
     }
     if (best <= floor + 1e-9).all() and top <= floor + 1e-9:
-        return finding(view, id, "fail", f"no form of the gold answer is paid more than {floor:g}", evidence)
+        return fail(view, id, f"no form of the gold answer is paid more than {floor:g}", evidence)
     return fine(view, id, evidence)
 
 
@@ -123,10 +123,9 @@ def _prefilled(view: View, score: Score, tasks: list[dict[str, Any]], texts: lis
         "of": len(texts),
     }
     if better > 0.3 * len(texts) and alone.max() < joined.max():
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"the prompt ends with {tails[0].strip()}, which the reward wants in the completion: "
             f"{better} of {len(texts)} completions are paid with it and not without",
             evidence,
@@ -152,18 +151,15 @@ def _special_tokens(
     logged = view.reward[np.isfinite(view.reward)]
     unpaid = logged.size == 0 or logged.max() <= skipped.max() + 1e-9
     if lost > 0.2 * len(texts) and unpaid:
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"the reward reads marks that are special tokens: {lost} of {len(texts)} completions "
             f"are paid with them and not without",
             {**evidence, "spoilt_by_end_marks": spoilt},
         )
     if spoilt > 0.2 * len(texts) and logged.size and logged.max() <= raw.max() + 1e-9:
-        return finding(
-            view, id, "fail", f"end marks spoil the score of {spoilt} of {len(texts)} completions", evidence
-        )
+        return fail(view, id, f"end marks spoil the score of {spoilt} of {len(texts)} completions", evidence)
     return fine(view, id, evidence)
 
 
@@ -202,10 +198,9 @@ def retokenised_by(view: View, words: Tokenizer, found: Finding) -> list[Finding
     if found.status == "fail":
         return [dataclasses.replace(found, evidence={**found.evidence, **evidence})]
     return [
-        finding(
+        warn(
             view,
             id,
-            "warn",
             f"{len(bad)} of {lists.height} completions get other ids when their text is encoded again",
             evidence,
             view.refs(bad),

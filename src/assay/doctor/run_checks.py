@@ -7,7 +7,7 @@ import math
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.catalogue import fail, fine, skip, warn
 from assay.doctor.trend import finite
 from assay.doctor.view import View
 from assay.records.finding import Finding
@@ -34,12 +34,8 @@ def resume(view: View) -> Finding:
     if hit is not None:
         count, later, earlier, _, what = hit
         summary = f"from step {later} on {count} steps repeat {what} of step {earlier} and after"
-        return finding(
-            view,
-            id,
-            "fail",
-            summary,
-            {"first_replayed_step": later, "original_step": earlier, "steps": count},
+        return fail(
+            view, id, summary, {"first_replayed_step": later, "original_step": earlier, "steps": count}
         )
     return fine(view, id)
 
@@ -159,7 +155,7 @@ def data(view: View) -> Finding:
     clashes = [note.text for note in view.run.notes if note.kind == "contradiction"]
     metric = view.metric("reward")
     if metric is None or not np.isfinite(view.reward).any():
-        return finding(view, id, "warn", clashes[0], {"contradictions": clashes}) if clashes else skip(id)
+        return warn(view, id, clashes[0], {"contradictions": clashes}) if clashes else skip(id)
     scores = _apart(view, metric)
     far = int((np.abs(scores) > 5).sum())
     together = float(scores.mean() * math.sqrt(scores.size)) if scores.size else 0.0
@@ -175,12 +171,12 @@ def data(view: View) -> Finding:
     }
     words = f"the rewards of the rollouts contradict the metrics in {far} of {scores.size} steps"
     if scores.size >= 4 and far > 0.5 * scores.size:
-        return finding(view, id, "fail", words, evidence)
+        return fail(view, id, words, evidence)
     if one_way and abs(together) > ALL_STEPS:
         side = "above" if together > 0 else "below"
         words = f"the rollouts' rewards lie {side} the metrics' in nearly every step ({together:.1f} standard errors)"
-        return finding(view, id, "fail", words, evidence)
-    return finding(view, id, "warn", clashes[0], evidence) if clashes else fine(view, id, evidence)
+        return fail(view, id, words, evidence)
+    return warn(view, id, clashes[0], evidence) if clashes else fine(view, id, evidence)
 
 
 def _apart(view: View, metric: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.catalogue import fail, finding, fine, skip, warn
 from assay.doctor.trend import Floats, finite, wilson
 from assay.doctor.view import View
 from assay.records.finding import Finding
@@ -37,7 +37,7 @@ def non_finite(view: View) -> Finding:
             "of_steps": logged.len(),
         }
         summary = f"{bad.size} rewards and {broken} mean rewards are NaN or infinite"
-        return finding(view, id, "fail", summary, evidence, view.refs(bad))
+        return fail(view, id, summary, evidence, view.refs(bad))
     return fine(view, id)
 
 
@@ -71,22 +71,12 @@ def missing(view: View) -> Finding:
     low, _ = wilson(count, total, 3.0)
     evidence = {"missing": count, "of": total, "lower_bound": low, "limits": [MISSING_WARN, MISSING_FAIL]}
     if count / max(total, 1) > MISSING_FAIL and low > MISSING_WARN:
-        return finding(
-            view,
-            id,
-            "fail",
-            f"{count / total:.0%} of the completions have no score",
-            evidence,
-            view.refs(rows),
+        return fail(
+            view, id, f"{count / total:.0%} of the completions have no score", evidence, view.refs(rows)
         )
     if count / max(total, 1) > MISSING_WARN:
-        return finding(
-            view,
-            id,
-            "warn",
-            f"{count / total:.0%} of the completions have no score",
-            evidence,
-            view.refs(rows),
+        return warn(
+            view, id, f"{count / total:.0%} of the completions have no score", evidence, view.refs(rows)
         )
     return fine(view, id, evidence)
 
@@ -100,7 +90,7 @@ def wrong_shape(view: View) -> Finding:
         rows = np.flatnonzero(view.rows["reward_shape"].is_not_null().to_numpy())
         kinds = view.rows["reward_shape"].drop_nulls().unique().sort().to_list()
         summary = f"{rows.size} of {view.rows.height} rewards are no number but {', '.join(kinds)}"
-        return finding(view, id, "fail", summary, {"types": kinds, "rows": rows.size}, view.refs(rows))
+        return fail(view, id, summary, {"types": kinds, "rows": rows.size}, view.refs(rows))
     return fine(view, id)
 
 
@@ -210,7 +200,7 @@ def unrelated_to_truth(view: View) -> Finding:
         summary = (
             f"inside groups the reward has no relation to the truth (correlation {rho:.2f} ± {2 * error:.2f})"
         )
-        return finding(view, id, "fail", summary, evidence, _contradictions(view))
+        return fail(view, id, summary, evidence, _contradictions(view))
     return fine(view, id, evidence)
 
 
@@ -235,7 +225,7 @@ def inverted(view: View) -> Finding:
     evidence = {"correlation": rho, "standard_error": error, "early": early, "rows": count}
     if rho < -0.1 and rho < -4 * error and early < -2 * early_error:
         summary = f"right completions are paid less than wrong ones (correlation {rho:.2f} inside groups)"
-        return finding(view, id, "fail", summary, evidence, _contradictions(view))
+        return fail(view, id, summary, evidence, _contradictions(view))
     return fine(view, id, evidence)
 
 
@@ -321,7 +311,7 @@ def _judge_parts(view: View, id: str, shares: dict[str, float], truth: dict[str,
             f"the part {name!r} makes {share:.0%} of the reward's spread inside groups; "
             f"correctness hardly counts"
         )
-        return finding(view, id, "fail", summary, evidence)
+        return fail(view, id, summary, evidence)
     return fine(view, id, evidence)
 
 

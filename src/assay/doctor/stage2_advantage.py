@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.catalogue import fail, finding, fine, skip
 from assay.doctor.conventions import (
     Fit,
     Whole,
@@ -143,10 +143,9 @@ def dtype(view: View) -> Finding:
         "nan_only_without_spread": broken,
     }
     if name in _SMALLEST and value < _SMALLEST[name] / 2:
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"epsilon {value:g} is 0 in {name} (smallest number {_SMALLEST[name]:g}): groups "
             f"without spread give 0/0",
             evidence,
@@ -155,19 +154,17 @@ def dtype(view: View) -> Finding:
         status = "fail" if broken else "warn"
         return finding(view, id, status, "epsilon is 0: a group without spread gives 0/0", evidence)
     if broken:
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             "advantages are NaN exactly where a group has no spread: epsilon is 0 in the dtype used",
             evidence,
         )
     lost = _digits_lost(view, name)
     if lost is not None:
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"{name} keeps too few digits for these rewards: advantages are off by {lost:.0%}",
             evidence | {"error": lost},
         )
@@ -245,7 +242,7 @@ def collapsed(view: View) -> Finding:
     ratio, evidence = found
     if ratio < 0.2 and (view.groups is not None or not _could_be_flat(view)):
         summary = f"advantages have {ratio:.1%} of the size that their rewards give"
-        return finding(view, id, "fail", summary, {**evidence, "ratio": ratio, "limit": 0.2})
+        return fail(view, id, summary, {**evidence, "ratio": ratio, "limit": 0.2})
     return fine(view, id, {**evidence, "ratio": ratio})
 
 
@@ -273,10 +270,9 @@ def inverted(view: View) -> Finding:
     low, _ = wilson(negative, counted, 3.1)
     evidence = {"groups": counted, "inverted": negative, "lower_bound": low}
     if counted >= 3 and low > 0.5:
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"in {negative} of {counted} groups the better completion has the lower advantage",
             evidence,
             view.refs(np.flatnonzero(use)),
@@ -290,10 +286,9 @@ def grouping(view: View) -> Finding:
     view = view.shaped
     mixed = mixed_prompts(view)
     if mixed is not None and mixed[0] > 0.5:
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"{mixed[0]:.0%} of the groups hold several prompts under one id",
             {"share": mixed[0]},
             view.refs(mixed[1]),
@@ -308,19 +303,17 @@ def grouping(view: View) -> Finding:
     evidence = {"explained_by_id": tables.fit.share, "explained_by_position": by_place, "formula": tables.fit.name,
                 "groups_with_equal_rewards_and_other_advantages": clash}  # fmt: skip
     if by_place >= MATCH and by_place > (tables.fit.share if math.isfinite(tables.fit.share) else 0) + 0.2:
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             "the advantages fit groups cut by position, not by prompt",
             evidence,
             view.refs(tables.row_numbers),
         )
     if clash > 0.5 and view.is_group_method is not False and _looks_standardised(tables):
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"in {clash:.0%} of the groups equal rewards have different advantages: the baseline "
             f"is not the group's",
             evidence,
@@ -395,10 +388,9 @@ def _beyond_bound(view: View, id: str, tables: Tables) -> Finding:
     beyond = np.abs(tables.rows.advantage) > max(20 * bound, 2 * span)
     evidence = {"bound": bound, "beyond": int(beyond.sum())}
     if beyond.any():
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             "advantages are far larger than any z-score of the group can be",
             evidence,
             view.refs(tables.row_numbers[beyond]),
@@ -455,10 +447,9 @@ def non_finite(view: View) -> Finding:
     steps = int(sum((~series.is_finite()).sum() for series in logged))
     if bad.size or steps:
         evidence = {"rollouts": bad.size, "steps": steps}
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"{bad.size} advantages and {steps} logged values are NaN or infinite",
             evidence,
             view.refs(bad),

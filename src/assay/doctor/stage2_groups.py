@@ -7,7 +7,7 @@ import math
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.catalogue import fail, finding, fine, skip, warn
 from assay.doctor.trend import Floats, finite, wilson
 from assay.doctor.view import Groups, View
 from assay.records.finding import Finding
@@ -28,12 +28,8 @@ def group_size(view: View) -> Finding:
     flat = _all_flat_metric(view)
     if ones or (configured == 1 and (method or _advantages_vanish(view) or flat)):
         evidence = {"configured": configured, "distinct_ids": len(view.groups) if view.groups else None}
-        return finding(
-            view,
-            id,
-            "fail",
-            "every group holds one completion: reward minus its own mean is always 0",
-            evidence,
+        return fail(
+            view, id, "every group holds one completion: reward minus its own mean is always 0", evidence
         )
     if size == 1 or (view.groups is not None and len(view.groups) and (view.groups.size == 1).all()):
         if math.isfinite(configured) and configured > 1:
@@ -160,9 +156,9 @@ def zero_spread_groups(view: View) -> Finding:
     summary = f"{share:.0%} of the groups in the first half of the run have no spread{_cause_words(evidence)}"
     rises = view.reward_rises
     if share >= ZERO_SPREAD_FAIL and whole >= 0.7 and enough and not rises:
-        return finding(view, id, "fail", summary, evidence, _flat_rows(view))
+        return fail(view, id, summary, evidence, _flat_rows(view))
     if share >= ZERO_SPREAD_WARN and not rises:
-        return finding(view, id, "warn", summary, evidence, _flat_rows(view))
+        return warn(view, id, summary, evidence, _flat_rows(view))
     return fine(view, id, evidence)
 
 
@@ -245,19 +241,16 @@ def identical_completions(view: View) -> Finding:
     }
     rows = view.refs(groups.first_row[same])
     if low > 0.3 and long:
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"in {count} of the first {total} groups all completions are the same text",
             evidence,
             rows,
         )
     late = int((same & (groups.size >= 2)).sum())
     if total and late / max(1, (groups.size >= 2).sum()) > 0.5:
-        return finding(
-            view, id, "warn", f"in {late} groups all completions are the same text", evidence, rows
-        )
+        return warn(view, id, f"in {late} groups all completions are the same text", evidence, rows)
     return fine(view, id, evidence)
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.catalogue import fail, fine, skip
 from assay.doctor.gathers import Match, explain
 from assay.doctor.trend import Floats, finite
 from assay.doctor.view import Ints, Pairs, View
@@ -42,7 +42,7 @@ def from_logits(view: View, id: str) -> Finding | None:
         return None
     evidence = {"median_error": match.error, "computation": match.words}
     if match.id == id:
-        return finding(view, id, "fail", f"the logged log-probs are {match.words}", evidence)
+        return fail(view, id, f"the logged log-probs are {match.words}", evidence)
     return fine(view, id, evidence)
 
 
@@ -74,19 +74,16 @@ def positive(view: View) -> Finding:
                 "largest": float(values.max()),
                 "limit": ABOVE_ZERO,
             }
-            return finding(
+            return fail(
                 view,
                 id,
-                "fail",
                 f"{above.mean():.0%} of {name} are above 0 (largest {values.max():.2f})",
                 evidence,
                 view.refs(np.unique(rows[above])),
             )
     for name, values in sums:
         if (values > ABOVE_ZERO).mean() > 0.5:
-            return finding(
-                view, id, "fail", f"the log-probs {name} are above 0", {"largest": float(values.max())}
-            )
+            return fail(view, id, f"the log-probs {name} are above 0", {"largest": float(values.max())})
     return from_logits(view, id) or fine(view, id, {"columns": present})
 
 
@@ -127,10 +124,9 @@ def shifted(view: View) -> Finding:
     evidence = {"median_gap": here, "median_gap_after_shift": best, "shift": shift}
     if here > 0.2 and best < 0.05 and best < here / 5:
         side = "later" if shift > 0 else "earlier"
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"the sampler's log-probs match the trainer's {abs(shift)} position(s) {side}",
             evidence,
             view.refs(np.unique(pairs.row)),
@@ -175,13 +171,8 @@ def mask(view: View) -> Finding:
         (empty, "the mask is 0 everywhere"),
     ):
         if rows.sum() >= 2 and rows.sum() > 0.05 * max(1, np.isfinite(on).sum()):
-            return finding(
-                view,
-                id,
-                "fail",
-                f"{words} in {int(rows.sum())} rows",
-                evidence,
-                view.refs(np.flatnonzero(rows)),
+            return fail(
+                view, id, f"{words} in {int(rows.sum())} rows", evidence, view.refs(np.flatnonzero(rows))
             )
     return fine(view, id, evidence)
 
@@ -196,10 +187,9 @@ def _longer_than_length(view: View, id: str) -> Finding:
     total = int(np.isfinite(sizes).sum())
     evidence = {"rows_with_more_logprobs_than_tokens": int(beyond.sum()), "of": total}
     if beyond.sum() >= 4 and beyond.sum() > 0.3 * total:
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"{name} has more entries than the completion has tokens in {int(beyond.sum())} rows",
             evidence,
             view.refs(np.flatnonzero(beyond)),
@@ -250,10 +240,9 @@ def retokenised(view: View) -> Finding:
             and (offsets.size == 1 or (sizes - other)[known].min() > 0)
         )
         if differs.sum() and differs.sum() > 0.01 * known.sum() and not whole_prompt:
-            return finding(
+            return fail(
                 view,
                 id,
-                "fail",
                 f"{int(differs.sum())} of {int(known.sum())} completions have another number of "
                 f"ids than of {name}",
                 evidence,

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.catalogue import fail, finding, fine, skip, warn
 from assay.doctor.stage3_logprobs import ABOVE_ZERO, GAP_WARN, from_logits, match_of
 from assay.doctor.trend import Floats, change, finite, rising_share
 from assay.doctor.view import Pairs, View
@@ -50,10 +50,9 @@ def temperature(view: View) -> Finding:
     below = max(pairs.first.max(), pairs.second.max()) <= ABOVE_ZERO
     kept_mass = _one_sided(pairs) and abs(slope - 1) < 0.15
     if far and below and fit > 0.7 and float(np.abs(pairs.gap).mean()) > GAP_WARN and not kept_mass:
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"the sampler's log-probs are {slope:.2f} times the trainer's: one side has another temperature",
             evidence,
         )
@@ -102,10 +101,9 @@ def truncated_support(view: View) -> Finding:
         and float(np.median(-pairs.gap)) < 1.5
         and abs(slope - 1) < 0.15
     ):
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"the sampler kept about {mass:.0%} of the probability (top-p, top-k or min-p): the "
             f"ratio never returns to 1",
             evidence,
@@ -118,10 +116,9 @@ def _truncated_metric(view: View, id: str) -> Finding | None:
     ratio = finite(view.metric("importance_ratio"))
     asked = view.number("top_p") < 1 or view.number("top_k") > 0
     if ratio.size >= 10 and asked and float(np.quantile(ratio, 0.95)) < 0.97:
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"the mean importance ratio stays at {ratio.mean():.2f} with top-p or top-k on",
             {"ratio": float(ratio.mean())},
         )
@@ -150,13 +147,8 @@ def positions(view: View) -> Finding:
     if evidence["gap_unpadded"] < 0.05 and evidence["gap_padded"] > max(
         GAP_FAIL, 5 * evidence["gap_unpadded"]
     ):
-        return finding(
-            view,
-            id,
-            "fail",
-            "log-probs differ in padded rows only",
-            evidence,
-            view.refs(np.flatnonzero(padded)),
+        return fail(
+            view, id, "log-probs differ in padded rows only", evidence, view.refs(np.flatnonzero(padded))
         )
     return fine(view, id, evidence)
 
@@ -193,12 +185,8 @@ def stale_weights(view: View) -> Finding:
         allowed = view.number("lag_allowed")
         limit = max(2.0, allowed if math.isfinite(allowed) else 0.0)
         if lag.max() > limit and rising_share(lag) > 0.8:
-            return finding(
-                view,
-                id,
-                "fail",
-                f"the sampler's weights fall behind: {lag.max():.0f} versions at the end",
-                evidence,
+            return fail(
+                view, id, f"the sampler's weights fall behind: {lag.max():.0f} versions at the end", evidence
             )
         return fine(view, id, evidence)
     if grows:
@@ -260,9 +248,9 @@ def sampler_mismatch(view: View) -> Finding:
     }
     summary = f"trainer and sampler differ by {early:.3f} nats a token from the start"
     if early > GAP_FAIL and (tokens >= 20 or view.sampler_pairs is None):
-        return finding(view, id, "fail", summary, evidence)
+        return fail(view, id, summary, evidence)
     if early > GAP_WARN:
-        return finding(view, id, "warn", summary, evidence)
+        return warn(view, id, summary, evidence)
     return fine(view, id, evidence)
 
 
@@ -292,19 +280,17 @@ def negative_kl(view: View) -> Finding:
     floor = 0.05 if source == "rollouts" else 0.01
     steady = values.size >= 5 and (values < 0).mean() > 0.8 and values.mean() < -floor
     if steady and (z < -4 or (values < 0).all()):
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"the KL estimate is below 0 in {int((values < 0).sum())} of {values.size} steps "
             f"(mean {values.mean():.3f})",
             evidence,
         )
     if values.size and values.min() < -0.05 and source == "metrics":
-        return finding(
+        return warn(
             view,
             id,
-            "warn",
             "the KL estimate dips below 0: noise of the sampled estimate unless it persists",
             evidence,
         )
@@ -329,10 +315,9 @@ def reference_not_start(view: View) -> Finding:
     first = float(values[0]) if values.size else 0.0
     evidence = {"first": first, "limit": GAP_WARN}
     if abs(first) > GAP_WARN and int(view.metric_steps[0]) <= 1:
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"KL to the reference is {first:.3f} at the first step, where both are the same weights",
             evidence,
         )

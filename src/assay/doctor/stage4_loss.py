@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.catalogue import fail, fine, skip, warn
 from assay.doctor.trend import Floats, change, finite, noise, thirds
 from assay.doctor.view import View
 from assay.records.finding import Finding
@@ -28,7 +28,7 @@ def non_finite(view: View) -> Finding:
     if bad:
         first = min(values[0] for values in bad.values())
         evidence = {"first_step": first, "steps": {name: len(values) for name, values in bad.items()}}
-        return finding(view, id, "fail", f"{', '.join(bad)} NaN or infinite from step {first}", evidence)
+        return fail(view, id, f"{', '.join(bad)} NaN or infinite from step {first}", evidence)
     return fine(view, id)
 
 
@@ -73,10 +73,9 @@ def no_gradient(view: View) -> Finding:
     }
     if dead.sum() >= 3 and dead.sum() >= 0.2 * usable.sum():
         first = int(view.metric_steps[np.flatnonzero(dead)[0]])
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"the gradient is exactly 0 in {int(dead.sum())} of {int(usable.sum())} steps whose "
             f"groups have spread (from step {first})",
             evidence | {"first_step": first},
@@ -91,9 +90,9 @@ def nothing_trains(view: View) -> Finding:
     norm = finite(view.metric("grad_norm"))
     alive = norm.size == 0 or bool((norm > 0).any())
     if rate.size >= 3 and (rate == 0).all():
-        return finding(view, id, "fail", "the learning rate is 0 in every step", {"steps": rate.size})
+        return fail(view, id, "the learning rate is 0 in every step", {"steps": rate.size})
     if moved.size >= 3 and (moved == 0).all() and alive:
-        return finding(view, id, "fail", "the weights do not change in any step", {"steps": moved.size})
+        return fail(view, id, "the weights do not change in any step", {"steps": moved.size})
     pairs = view.pairs("logprobs", "old_logprobs")
     kl = finite(view.metric("kl"))
     frozen_kl = kl.size >= 8 and bool((np.abs(kl) < 1e-12).all()) and view.number("beta") > 0
@@ -108,7 +107,7 @@ def nothing_trains(view: View) -> Finding:
     still = pairs is not None and largest == 0 and np.abs(finite(view.advantage)).max(initial=1.0) > 1e-6
     if alive and not view.reward_rises and (frozen_kl or (still and not _policy_moves(view))):
         words = "an update changes no log-prob" if still else "KL to the reference is exactly 0 throughout"
-        return finding(view, id, "fail", f"{words} though there is a gradient", evidence)
+        return fail(view, id, f"{words} though there is a gradient", evidence)
     return fine(view, id, evidence)
 
 
@@ -127,7 +126,7 @@ def flat(view: View) -> Finding:
     if loss.size < 5:
         return skip(id)
     if np.ptp(loss) == 0:
-        return finding(view, id, "fail", f"the loss is {loss[0]:g} in every step", {"steps": loss.size})
+        return fail(view, id, f"the loss is {loss[0]:g} in every step", {"steps": loss.size})
     return fine(view, id)
 
 
@@ -158,20 +157,15 @@ def exploding(view: View) -> Finding:
         or (peaks.sum() >= max(5, 0.1 * norm.size) and norm.max() > 10)
     ):
         first = int(view.metric_steps[np.isfinite(logged)][np.flatnonzero(peaks)[0]]) if peaks.any() else None
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"the gradient norm grows from {typical:.3g} to {norm.max():.3g}",
             evidence | {"first_step": first},
         )
     if peaks.any():
-        return finding(
-            view,
-            id,
-            "warn",
-            f"{int(peaks.sum())} spikes of the gradient norm (largest {norm.max():.3g})",
-            evidence,
+        return warn(
+            view, id, f"{int(peaks.sum())} spikes of the gradient norm (largest {norm.max():.3g})", evidence
         )
     return fine(view, id, evidence)
 
@@ -244,8 +238,8 @@ def step_too_large(view: View) -> Finding:
             f"{name} {jumps[name].before:.3g} -> {jumps[name].after:.3g}"
             for name in (*signs, *(["reward"] if drop else []))
         ]
-        return finding(
-            view, id, "fail", f"one or a few updates changed the policy at once: {', '.join(parts)}", evidence
+        return fail(
+            view, id, f"one or a few updates changed the policy at once: {', '.join(parts)}", evidence
         )
     return fine(view, id, evidence)
 
@@ -291,12 +285,8 @@ def inverted(view: View) -> Finding:
     }
     deep = fall > 0.1 * (high - low) or (fall > 0.4 * abs(moved.first) and fall > 0.03 * (high - low))
     if moved.z < -6 and deep and not sudden and not truth.z > 3 and not _wrecked(view):
-        return finding(
-            view,
-            id,
-            "fail",
-            f"the reward falls steadily, from {moved.first:.3f} to {moved.last:.3f}",
-            evidence,
+        return fail(
+            view, id, f"the reward falls steadily, from {moved.first:.3f} to {moved.last:.3f}", evidence
         )
     return fine(view, id, evidence)
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.catalogue import fail, finding, fine, skip, warn
 from assay.doctor.stage4_loss import spread_by_step
 from assay.doctor.trend import Floats, finite
 from assay.doctor.view import View, step_change
@@ -63,10 +63,9 @@ def kl_dominates(view: View) -> Finding:
         and signal
         and ((ratio > 8 and np.mean(kl) > 1e-3) or (pinned and _not_dead(view)))
     ):
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"the KL term (coefficient {beta:g}) is {ratio:.3g} times the policy term, and the "
             f"reward does not rise",
             evidence,
@@ -91,10 +90,9 @@ def kl_negligible(view: View) -> Finding:
     level = float(np.median(finite(view.metric("kl"))[-tail:])) if view.metric("kl") is not None else 0.0
     evidence = {"ratio": ratio, "kl": level, "coefficient": view.number("beta")}
     if ratio < 1e-3 and level > 0.5:
-        return finding(
+        return warn(
             view,
             id,
-            "warn",
             f"the KL term is {ratio:.1e} of the policy term at KL {level:.2f}: it restrains nothing",
             evidence,
         )
@@ -123,13 +121,9 @@ def clip_saturated(view: View) -> Finding:
     }
     tight = clip < 0.01
     if largest > (0.95 if tight else CLIP_FAIL):
-        return finding(
-            view, id, "fail", f"{largest:.0%} of the tokens are clipped: {evidence['cause']}", evidence
-        )
+        return fail(view, id, f"{largest:.0%} of the tokens are clipped: {evidence['cause']}", evidence)
     if largest > CLIP_WARN and not tight:
-        return finding(
-            view, id, "warn", f"{largest:.0%} of the tokens are clipped: {evidence['cause']}", evidence
-        )
+        return warn(view, id, f"{largest:.0%} of the tokens are clipped: {evidence['cause']}", evidence)
     return fine(view, id, evidence)
 
 
@@ -157,10 +151,9 @@ def normalisation(view: View) -> Finding:
     parts = view.number("gradient_accumulation")
     local = view.word("loss_type") == "bnpo"
     if local and parts > 1:
-        return finding(
+        return warn(
             view,
             id,
-            "warn",
             f"loss_type bnpo divides by each micro-batch's own tokens, over {parts:g} of them",
             {"gradient_accumulation": parts},
         )
@@ -229,13 +222,8 @@ def reward_position(view: View) -> Finding:
         return skip(id)
     evidence = {"rows": len(bad), "of": total}
     if len(bad) > 0.05 * total:
-        return finding(
-            view,
-            id,
-            "fail",
-            f"in {len(bad)} of {total} rows the score sits on a pad token",
-            evidence,
-            view.refs(bad),
+        return fail(
+            view, id, f"in {len(bad)} of {total} rows the score sits on a pad token", evidence, view.refs(bad)
         )
     return fine(view, id, evidence)
 
@@ -249,10 +237,9 @@ def likelihood_displacement(view: View) -> Finding:
     tokens = view.number("chosen_tokens")
     evidence = {"nats": chosen, "per_token": chosen / tokens if tokens > 0 else None}
     if chosen < -10:
-        return finding(
+        return warn(
             view,
             id,
-            "warn",
             f"the log-prob of the chosen answers fell by {-chosen:.0f} nats: probability moves to other text",
             evidence,
         )

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.catalogue import fail, fine, skip, warn
 from assay.doctor.stage3_logprobs import ids_of
 from assay.doctor.stage5_decoding import sampled, share_finding
 from assay.doctor.texts import SPECIAL, bare
@@ -67,10 +67,9 @@ def no_eos(view: View) -> Finding:
     low, _ = wilson(max(early, late) * count, count, 2.6)
     if max(early, late) >= NEVER_ENDS and low > 0.4:
         when = "" if early >= NEVER_ENDS else " at the end of the run"
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"no completion ends by itself{when}: {max(early, late):.0%} run to the cap",
             evidence,
             _cut_refs(view),
@@ -99,22 +98,12 @@ def truncated(view: View) -> Finding:
         and low > TRUNCATED_WARN
         and not (view.reward_rises and early <= TRUNCATED_FAIL)
     ):
-        return finding(
-            view,
-            id,
-            "fail",
-            f"{largest:.0%} of the completions are cut at the cap",
-            evidence,
-            _cut_refs(view),
+        return fail(
+            view, id, f"{largest:.0%} of the completions are cut at the cap", evidence, _cut_refs(view)
         )
     if largest > TRUNCATED_WARN:
-        return finding(
-            view,
-            id,
-            "warn",
-            f"{largest:.0%} of the completions are cut at the cap",
-            evidence,
-            _cut_refs(view),
+        return warn(
+            view, id, f"{largest:.0%} of the completions are cut at the cap", evidence, _cut_refs(view)
         )
     return fine(view, id, evidence)
 
@@ -166,10 +155,9 @@ def empty(view: View) -> Finding:
         if mean.size < 3:
             return skip(id)
         if float(np.median(mean)) < 1.5:
-            return finding(
+            return fail(
                 view,
                 id,
-                "fail",
                 f"the mean length is {float(np.median(mean)):.2f} tokens",
                 {"length": float(np.median(mean))},
             )
@@ -177,13 +165,9 @@ def empty(view: View) -> Finding:
     low, _ = wilson(len(bad), int(rows.size), 2.6)
     evidence = {"rows": len(bad), "of": int(rows.size), "lower_bound": low, "limit": 0.2}
     if low > 0.1 and len(bad) > 0.2 * rows.size:
-        return finding(
-            view, id, "fail", f"{len(bad)} of {rows.size} completions are empty", evidence, view.refs(bad)
-        )
+        return fail(view, id, f"{len(bad)} of {rows.size} completions are empty", evidence, view.refs(bad))
     if len(bad) > 0.02 * rows.size:
-        return finding(
-            view, id, "warn", f"{len(bad)} of {rows.size} completions are empty", evidence, view.refs(bad)
-        )
+        return warn(view, id, f"{len(bad)} of {rows.size} completions are empty", evidence, view.refs(bad))
     return fine(view, id, evidence)
 
 
@@ -210,12 +194,12 @@ def repetition(view: View) -> Finding:
     low, _ = wilson(len(bad), int(rows.size), 2.6)
     evidence = {"rows": len(bad), "of": int(rows.size), "lower_bound": low, "limit": 0.25}
     if low > 0.15 and len(bad) > 0.25 * rows.size:
-        return finding(
-            view, id, "fail", f"{len(bad)} of {rows.size} completions end in a loop", evidence, view.refs(bad)
+        return fail(
+            view, id, f"{len(bad)} of {rows.size} completions end in a loop", evidence, view.refs(bad)
         )
     if len(bad) > 0.05 * rows.size:
-        return finding(
-            view, id, "warn", f"{len(bad)} of {rows.size} completions end in a loop", evidence, view.refs(bad)
+        return warn(
+            view, id, f"{len(bad)} of {rows.size} completions end in a loop", evidence, view.refs(bad)
         )
     return fine(view, id, evidence)
 
@@ -247,5 +231,5 @@ def sampling_settings(view: View) -> Finding:
     evidence = {"effective": found, "asked": asked}
     if differ:
         words = ", ".join(f"{name}={value:g}" for name, value in differ.items())
-        return finding(view, id, "fail", f"the sampler uses {words} from the model's own file", evidence)
+        return fail(view, id, f"the sampler uses {words} from the model's own file", evidence)
     return fine(view, id, evidence)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import finding, fine, skip
+from assay.doctor.catalogue import fail, fine, skip, warn
 from assay.doctor.texts import Compared, bare, compare, configured_specials
 from assay.doctor.trend import finite, wilson
 from assay.doctor.view import View
@@ -64,9 +64,9 @@ def share_finding(
         "text": _shown(view, rows),
     }
     if len(rows) >= min(3, total) and low > limit / 2 and len(rows) / total > limit:
-        return finding(view, id, "fail", f"{words} in {len(rows)} of {total} rows", evidence, view.refs(rows))
+        return fail(view, id, f"{words} in {len(rows)} of {total} rows", evidence, view.refs(rows))
     if rows:
-        return finding(view, id, "warn", f"{words} in {len(rows)} of {total} rows", evidence, view.refs(rows))
+        return warn(view, id, f"{words} in {len(rows)} of {total} rows", evidence, view.refs(rows))
     return fine(view, id, {"rows": total})
 
 
@@ -122,7 +122,7 @@ def wrong_text(view: View) -> Finding:
     swapped = sum(bare(view.rows["reward_text"][number]) in texts for number in rows[:500])
     evidence = {**found.evidence, "text_of_another_row": swapped}
     words = " (the text of another completion)" if swapped > 0.5 * min(len(rows), 500) else ""
-    return finding(view, id, "fail", found.summary + words, evidence, found.samples)
+    return fail(view, id, found.summary + words, evidence, found.samples)
 
 
 def special_tokens(view: View) -> Finding:
@@ -153,10 +153,9 @@ def special_tokens(view: View) -> Finding:
     bound, _ = wilson(unpaid, int(right.sum()), 2.6)
     blind = right.sum() == 0 and np.ptp(finite(view.reward)) == 0 if finite(view.reward).size else False
     if len(kept) > 0.05 * len(pairs) and (bound > 0.5 or blind):
-        return finding(
+        return fail(
             view,
             id,
-            "fail",
             f"end marks stay in the reward's text, and {unpaid} of {int(right.sum())} right "
             f"completions are unpaid",
             evidence,
@@ -164,10 +163,9 @@ def special_tokens(view: View) -> Finding:
         )
     if len(kept) < 0.05 * len(pairs):  # stray marks that the policy itself wrote in the middle of a text
         return fine(view, id, evidence)
-    return finding(
+    return warn(
         view,
         id,
-        "warn",
         f"end marks stay in the reward's text in {len(kept)} of {len(pairs)} rows",
         evidence,
         view.refs(kept),
@@ -192,10 +190,9 @@ def prefilled(view: View) -> Finding:
     evidence = {"rows": len(hits), "of": int(rows.size), "paid": paid}
     if rows.size and len(hits) > 0.5 * rows.size:
         if paid is not None and not paid:
-            return finding(
+            return fail(
                 view,
                 id,
-                "fail",
                 "the prompt ends with the tag that the reward wants at the start of the "
                 "completion, and no completion is paid",
                 evidence,

@@ -6,13 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from assay.doctor import (
-    check_advantages,
-    check_decode,
-    check_logprobs,
-    check_loss,
-    check_reward,
-)
+from assay.doctor import check_advantages, check_decode, check_logprobs, check_loss, check_reward
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional

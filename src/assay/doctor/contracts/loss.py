@@ -126,9 +126,7 @@ def _judge_mask(call: Call) -> list[Pair]:
     """What stands at masked positions must not matter."""
     batch = on_policy()
     changed = replace(
-        batch,
-        logp=np.where(batch.mask > 0, batch.logp, -0.05),
-        old=np.where(batch.mask > 0, batch.old, -0.3),
+        batch, logp=np.where(batch.mask > 0, batch.logp, -0.05), old=np.where(batch.mask > 0, batch.old, -0.3)
     )
     a, b = call(batch), call(changed)
     shape = "other values at masked positions"

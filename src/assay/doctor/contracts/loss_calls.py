@@ -9,14 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.doctor.contracts.calling import (
-    Array,
-    Function,
-    attempt,
-    numbers,
-    parameters,
-    source_of,
-)
+from assay.doctor.contracts.calling import Array, Function, attempt, numbers, parameters, source_of
 from assay.errors import BadInput
 
 REFERENCE_NAMES = (
