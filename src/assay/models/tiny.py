@@ -179,42 +179,6 @@ class TinyDecoder(nn.Module):
             x = block(x, cos, sin)
         return self.model.norm(x)
 
-    def completion_hidden(
-        self, prompts_PL: Tensor, lengths_P: Tensor, which_B: Tensor, completions_BT: Tensor
-    ) -> Tensor:
-        """Hidden states that predict each completion token, (B, T, H); every prompt is run once.
-
-        The same numbers as :meth:`hidden` on joined rows, at the cost of P prompts instead of B.
-
-        Args:
-            prompts_PL: right-padded prompts, with lengths (P,). which_B: each row's prompt.
-            completions_BT: right-padded completions.
-        """
-        width, steps = prompts_PL.shape[1], completions_BT.shape[1] - 1
-        cos_L, sin_L = self.cos_TD[:width], self.sin_TD[:width]
-        place_BT = lengths_P[which_B][:, None] + torch.arange(steps, device=prompts_PL.device)
-        cos_BT, sin_BT = self.cos_TD[place_BT][:, None], self.sin_TD[place_BT][:, None]
-        seen_BL = torch.arange(width, device=prompts_PL.device) < lengths_P[which_B][:, None]
-        causal_TT = torch.ones(steps, steps, dtype=torch.bool, device=prompts_PL.device).tril()
-        mask = torch.cat(
-            [
-                seen_BL[:, None, None].expand(-1, 1, steps, -1),
-                causal_TT.expand(len(which_B), 1, -1, -1),
-            ],
-            dim=-1,
-        )
-        x = self.model.embed_tokens(prompts_PL)
-        y = self.model.embed_tokens(completions_BT[:, :-1])
-        for block in self.blocks:
-            q, k, v = block.self_attn.project(block.input_layernorm(x), cos_L, sin_L)
-            if steps:
-                own_q, own_k, own_v = block.self_attn.project(block.input_layernorm(y), cos_BT, sin_BT)
-                keys, values = torch.cat([k[which_B], own_k], 2), torch.cat([v[which_B], own_v], 2)
-                y = block.finish(y, block.self_attn.mix(own_q, keys, values, mask))
-            x = block.finish(x, block.self_attn.mix(q, k, v, None))
-        last_PH = x[torch.arange(len(x), device=x.device), lengths_P - 1]
-        return self.model.norm(torch.cat([last_PH[which_B][:, None], y], dim=1))
-
     def forward(self, ids_BT: Tensor) -> Tensor:
         """Return the logits of every id, padding included, shape (B, T, V)."""
         return F.linear(self.hidden(ids_BT), self.model.embed_tokens.weight)

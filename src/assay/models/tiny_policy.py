@@ -14,6 +14,7 @@ from torch import Tensor
 from assay.errors import BadInput
 from assay.models.policy import Policy
 from assay.models.tiny import TinyConfig, TinyDecoder
+from assay.models.tiny_packed import completion_hidden
 from assay.models.tokenizer import BOS, EOS, PAD, train_tokenizer
 
 
@@ -58,8 +59,8 @@ class TinyPolicy(Policy):
         place: dict[tuple[int, ...], int] = {}
         which_B = torch.tensor([place.setdefault(tuple(prompt), len(place)) for prompt in prompt_ids])
         prompts_PL, lengths_P = pad_right(list(place), self.pad_id)
-        completions_BT, _ = pad_right(completion_ids, self.pad_id)
-        return self.module.completion_hidden(prompts_PL, lengths_P, which_B, completions_BT)
+        completions_BT, counts_B = pad_right(completion_ids, self.pad_id)
+        return completion_hidden(self.module, prompts_PL, lengths_P, which_B, completions_BT, counts_B)
 
     def head(self) -> tuple[Tensor, Tensor | None]:
         """The tied head over every id but padding."""
