@@ -252,13 +252,16 @@ def test_other_tasks_have_no_expression():
     assert solved_expression({"nums": [2, 2], "target": 999}) is None
 
 
-def test_a_scratch_folder_is_not_a_side_effect(tmp_path):
+def test_a_scratch_folder_is_not_a_side_effect(tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     watch = Watch()
     watch.start()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "main.py").write_text("pass")
     assert "wrote" not in watch.stop()
-    outside = Path(__file__).with_name("written_by_a_test.txt")
+    outside = tmp_path / "written_by_a_test.txt"
     watch.start()
     outside.write_text("x")
     outside.unlink()

@@ -73,6 +73,7 @@ def compare(whole, root):
         same_run(RunFolder(whole / arm), RunFolder(root / arm))
 
 
+@pytest.mark.timeout(600)
 def test_a_kill(small, tmp_path):
     assert killed_and_resumed(small, tmp_path, 1, seed=3) == 1
 
