@@ -87,6 +87,7 @@ MOOT: dict[str, tuple[str, ...]] = {
     "advantage.inverted": ("loss.inverted",), "reward.inverted": ("loss.inverted",),
     "loss.non_finite": ("loss.inverted",), "loss.exploding": ("loss.inverted",),
     "logprob.positive": ("logprob.temperature", "logprob.truncated_support"),
+    "logprob.positions": ("logprob.temperature", "logprob.truncated_support"),
 }  # fmt: skip
 """What cannot be judged while another fault stands: its sign would be that fault's."""
 

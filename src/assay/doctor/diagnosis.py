@@ -16,6 +16,7 @@ from assay.doctor import (
     stage1_reward,
     stage2_advantage,
     stage2_groups,
+    stage2_scale,
     stage3_logprobs,
     stage3_sampler,
     stage4_loss,
@@ -25,6 +26,7 @@ from assay.doctor import (
 )
 from assay.doctor.causes import link, settle
 from assay.doctor.rescoring import Tokenizer, load_tokenizer, rescored, retokenised_by
+from assay.doctor.trend import change
 from assay.doctor.view import View
 from assay.records.finding import Finding, jsonable
 from assay.records.readers import read_run
@@ -38,7 +40,7 @@ CHECKS: tuple[Check, ...] = (
     stage5_decoding.wrong_text, stage1_reward.inverted, stage1_reward.unrelated_to_truth,
     stage1_reward.component_dominates,
     stage2_groups.group_size, stage2_groups.zero_spread_groups, stage2_groups.identical_completions,
-    stage2_advantage.epsilon, stage2_advantage.dtype, stage2_advantage.collapsed, stage2_advantage.inverted,
+    stage2_scale.epsilon, stage2_scale.dtype, stage2_scale.collapsed, stage2_advantage.inverted,
     stage2_advantage.grouping, stage2_advantage.noise, stage2_advantage.mismatch, stage2_advantage.non_finite,
     stage3_logprobs.positive, stage3_logprobs.not_normalised, stage3_logprobs.shifted, stage3_logprobs.wrong_axis,
     stage3_sampler.temperature, stage3_sampler.truncated_support, stage3_sampler.positions, stage3_logprobs.mask,
@@ -143,7 +145,7 @@ def _verdict(view: View, findings: Sequence[Finding]) -> Verdict:
     if any(found.status == "fail" for found in findings):
         return "broken"
     checked = {found.stage for found in findings if found.status == "pass"}
-    if view.reward_rises or _truth_rises(view):
+    if view.reward_rises or _truth_rises(view) or change(view.metric("margin")).z > 3.3:
         return "healthy"
     everything = {1, 2, 3, 4, 5} <= checked and any(
         f.id == "decode.prompt_in_text" and f.status == "pass" for f in findings

@@ -149,6 +149,26 @@ def normalisation(view: View) -> Finding:
     """A configuration whose loss is known to depend on the split into micro-batches."""
     id = "loss.normalisation"
     parts = view.number("gradient_accumulation")
+    whole, split = view.metric("loss_whole"), view.metric("loss_micro")
+    if whole is not None and split is not None:
+        gap = finite(np.abs(split - whole) / np.maximum(np.abs(whole), 1e-12))
+        evidence = {"relative_difference": float(np.median(gap)) if gap.size else math.nan, "steps": gap.size}
+        words = (
+            f"the same batch has another loss in micro-batches: {evidence['relative_difference']:.1%} apart"
+        )
+        return (
+            fail(view, id, words, evidence)
+            if gap.size and np.median(gap) > 0.01
+            else fine(view, id, evidence)
+        )
+    found = _divided_alone(view, int(parts)) if parts > 1 else None
+    if found is not None:
+        alone, of = found
+        evidence = {"steps_that_fit_micro_batches": alone, "steps": of, "gradient_accumulation": parts}
+        words = (
+            f"the loss of {alone} of {of} steps is the mean of {parts:g} micro-batches, each divided alone"
+        )
+        return fail(view, id, words, evidence) if of >= 3 and alone > 0.8 * of else fine(view, id, evidence)
     local = view.word("loss_type") == "bnpo"
     if local and parts > 1:
         return warn(
@@ -158,6 +178,35 @@ def normalisation(view: View) -> Finding:
             {"gradient_accumulation": parts},
         )
     return skip(id)
+
+
+SPLIT_MATCH = 0.05
+"""A loss is that of a split when it is nearer to it than this part of its distance to the undivided one."""
+
+
+def _divided_alone(view: View, parts: int) -> tuple[int, int] | None:
+    """(Steps whose policy loss is that of micro-batches divided alone, steps whose whole batch was logged).
+
+    On the policy that sampled, the loss is minus the mean advantage, token by token: over the whole batch, or over
+    each micro-batch and then over these.
+    """
+    logged, size = view.metric("policy_loss"), view.number("batch_size")
+    if logged is None or not view.has("advantage", "length") or not size >= 2 * parts:
+        return None
+    losses = dict(zip(view.metric_steps.tolist(), logged.tolist(), strict=True))
+    alone, of = 0, 0
+    for step in np.unique(view.step).tolist():
+        rows = view.step == step
+        tokens, value = view.column("length")[rows], losses.get(step, math.nan)
+        push = tokens * view.advantage[rows]
+        if rows.sum() != size or not np.isfinite(push.sum() + value) or tokens.min() < 1:
+            continue
+        whole = -push.sum() / tokens.sum()
+        pieces = zip(np.array_split(push, parts), np.array_split(tokens, parts), strict=True)
+        split = -float(np.mean([a.sum() / n.sum() for a, n in pieces]))
+        of += 1
+        alone += int(abs(value - split) < SPLIT_MATCH * abs(split - whole))
+    return (alone, of) if of else None
 
 
 _PER_SEQUENCE = ("grpo", "seq-mean-token-mean", "sequence")
@@ -177,6 +226,7 @@ def length_bias(view: View) -> Finding:
     if wrong.points < 4 or right.points < 4:
         return skip(id, "right and wrong completions early and late in the run")
     growth = (wrong.last / max(wrong.first, 1e-9), right.last / max(right.first, 1e-9))
+    stated = view.word("loss_type") in _PER_SEQUENCE
     evidence = {
         "growth_of_wrong": growth[0],
         "growth_of_right": growth[1],
@@ -184,14 +234,12 @@ def length_bias(view: View) -> Finding:
         "loss_type": view.config.get("loss_type"),
     }
     paired = wrong.difference - right.difference > 5 * math.hypot(wrong.error, right.error)
-    if (
-        growth[0] > 1.5
-        and growth[0] > 1.4 * growth[1]
-        and wrong.z > 5
-        and paired
-        and not view.truth_change.z > 3
-    ):
-        status = "fail" if view.word("loss_type") in _PER_SEQUENCE else "warn"
+    apart = growth[0] > 1.5 and growth[0] > 1.4 * growth[1] and wrong.z > 5 and paired
+    only_wrong = (
+        stated and growth[1] < 1.15
+    )  # what is learnt needs no length, so that the errors' is the divisor's
+    if apart and (only_wrong or not view.truth_change.z > 3):
+        status = "fail" if stated else "warn"
         return finding(
             view,
             id,

@@ -29,6 +29,9 @@ ID_NAMES = frozenset(
     ("group_ids", "groups", "prompt_ids", "group_id", "index", "indices", "uid", "uids", "ids")
 )
 _MATRIX_HINT = re.compile(r"axis|dim\b|dim=|reshape|view\(|shape|\[:, ?None|keepdim|unsqueeze|ndim|\(P, ?G\)")
+_ONE_GROUP = re.compile(
+    r"\b(one|a|each|single|the same|its|per|of) (group|prompt)\b|^group (rewards|scores)", re.IGNORECASE
+)
 _LIST_HINT = re.compile(r"list|Sequence|Iterable|tuple", re.IGNORECASE)
 
 Convert = Callable[[Array, str], Any]
@@ -94,7 +97,10 @@ def _candidates(fn: Function) -> Iterator[Call]:
 
 
 def _takes_one_list(fn: Function) -> bool:
-    """A function of one plain list: annotated so, or free of everything that a matrix needs."""
+    """A function of one plain list: it says so, or gives a list back and has nothing that a matrix needs.
+
+    One that gives an array back is judged as a function of the whole (P, G): its mean is over all of it.
+    """
     first = next(iter(parameters(fn).values()), None)
     if first is None:
         return False
@@ -107,7 +113,10 @@ def _takes_one_list(fn: Function) -> bool:
     plain = attempt(fn, [0.0, 1.0, 0.5, 0.25])
     if plain.error is not None or getattr(plain.value, "__len__", lambda: 0)() != 4:
         return False
-    return bool(annotation) or not _MATRIX_HINT.search(source_of(fn))
+    words = (fn.__doc__ or "", first.name, getattr(fn, "__name__", ""))
+    says = any(_ONE_GROUP.search(word.replace("_", " ")) for word in words)
+    gives = isinstance(plain.value, list | tuple) and not _MATRIX_HINT.search(source_of(fn))
+    return bool(annotation) or says or gives
 
 
 def _containers(fn: Function) -> list[Convert]:

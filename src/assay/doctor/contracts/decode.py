@@ -53,18 +53,18 @@ def observe_decode(fn: Function, adapt: Function | None = None, literals: Sequen
     """
     call = (lambda text: adapt(fn, text)) if adapt else fn
     plain = _run(fn, call, PLAIN)
-    if not isinstance(plain.value, str) and adapt is None and takes_ids(fn):
+    lost = not isinstance(plain.value, str) or ANSWER not in plain.value
+    if lost and adapt is None and takes_ids(fn):
         return observe_ids(fn)
     markers = find_markers([*literals, *literals_of(fn)], lambda token: _removes(fn, call, token))
-    tried = [(shape, _run(fn, call, shape.text)) for shape in shapes(markers)]
+    removed = {tag for tag in markers.tags if _run(fn, call, f"<{tag}>{ANSWER}</{tag}>").value == ANSWER}
+    tried = [(shape, _run(fn, call, shape.text)) for shape in shapes(markers, removed)]
     if all(outcome.error for _, outcome in tried):
         raise BadInput(
             f"could not call {getattr(fn, '__name__', 'the function')} with a text or a list of ids: "
             f"{tried[0][1].error}; pass adapt=lambda fn, text: ..."
         )
-    extracts = (
-        isinstance(plain.value, str) and ANSWER in plain.value and _flat(PLAIN) not in _flat(plain.value)
-    )
+    extracts = isinstance(plain.value, str) and _flat(plain.value).strip(". ") == ANSWER
     pairs = [_judge(shape, outcome, extracts) for shape, outcome in tried]
     for _fault, group in family_shapes(markers):
         judged = [_judge(shape, _run(fn, call, shape.text), extracts) for shape in group]
@@ -89,7 +89,7 @@ def _removes(fn: Function, call: Function, token: str) -> bool:
 
 
 def _flat(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip()
+    return re.sub(r"\s+", " ", text).strip().casefold()
 
 
 def _judge(shape: Shape, outcome: Outcome, extracts: bool) -> Pair:

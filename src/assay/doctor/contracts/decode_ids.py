@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from assay.doctor.contracts.calling import Function, Outcome, attempt_traced, shown
+from assay.doctor.contracts.calling import Function, Outcome, attempt_traced, parameters, shown
 from assay.doctor.contracts.decode_shapes import is_special, role_of
 from assay.doctor.contracts.pairs import Pair
 
@@ -13,8 +14,10 @@ PROBED = 64  # ids tried one by one to learn the vocabulary
 
 
 def takes_ids(fn: Function) -> bool:
-    """Whether the function turns some list of small ids into text."""
-    return bool(_pieces(fn))
+    """Whether the function turns some list of small ids into text, or names its parameter so."""
+    named = re.search(r"ids?$|tokens?$", next(iter(parameters(fn)), ""))
+    pieces = _pieces(fn)
+    return bool(pieces) and (bool(named) or any(pieces.values()))
 
 
 def _pieces(fn: Function) -> dict[int, str]:

@@ -7,7 +7,7 @@ those count that the function visibly removes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -130,8 +130,12 @@ def _unescape(pattern: str) -> str:
     return text.replace("\\n", "\n").replace("\\s*", "").replace("\\s+", " ").replace("\\b", "")
 
 
-def shapes(markers: Markers) -> list[Shape]:
-    """Every shape to try: without markers, a prefix or suffix only, both, nested, degenerate, multi-byte."""
+def shapes(markers: Markers, removed: Collection[str] = ()) -> list[Shape]:
+    """Every shape to try: without markers, a prefix or suffix only, both, nested, degenerate, multi-byte.
+
+    Args:
+        removed: tags that the function takes away around one line, and then must around several.
+    """
     found = [
         Shape("no markers", PLAIN, PLAIN),
         Shape("several lines, no markers", LINES, LINES),
@@ -140,7 +144,7 @@ def shapes(markers: Markers) -> list[Shape]:
         Shape("white space", " \n\t ", "", "anything"),
     ]
     for tag in markers.tags:
-        found += _tag_shapes(tag)
+        found += _tag_shapes(tag, tag in removed)
     for label in markers.labels:
         found.append(Shape(f"only the prefix {label.strip()!r}", f"{label} {PLAIN}", PLAIN))
         found.append(
@@ -150,23 +154,35 @@ def shapes(markers: Markers) -> list[Shape]:
     return found
 
 
-def _tag_shapes(tag: str) -> list[Shape]:
+def _tag_shapes(tag: str, removed: bool) -> list[Shape]:
     a, b = f"<{tag}>", f"</{tag}>"
-    found = [
+    if tag.lower() in ("think", "thinking", "reasoning", "scratchpad", "thought"):
+        return _thought_shapes(a, b)
+    return [
         Shape(f"only the prefix {a}", f"{a}{PLAIN}", PLAIN),
         Shape(f"only the suffix {b}", f"{PLAIN}{b}", PLAIN),
         Shape(f"{a} and {b} nested", f"{a}{a}{PLAIN}{b}{b}", PLAIN, "answer"),
         Shape(f"{b} cut short", f"{a}{PLAIN}{b[:-2]}", PLAIN, "answer"),
         Shape(f"nothing between {a} and {b}", f"{a}{b}", "", "anything"),
         Shape(f"white space around {a}", f"\n {a}\n{PLAIN}\n{b} \n", PLAIN),
+        Shape(f"both {a} and {b}", f"{a}{PLAIN}{b}", PLAIN),
+        Shape(f"text around {a}", f"I add them. {a}{ANSWER}{b} Done.", ANSWER, "answer"),
+        Shape(f"several lines in {a}", f"{a}{LINES}{b}", LINES, "answer", (a, b) if removed else ()),
     ]
-    if tag.lower() in ("think", "thinking", "reasoning", "scratchpad", "thought"):
-        found.append(Shape(f"answer after {b}", f"{a}I add them.{b}{PLAIN}", PLAIN))
-    else:
-        found.append(Shape(f"both {a} and {b}", f"{a}{PLAIN}{b}", PLAIN))
-        found.append(Shape(f"text around {a}", f"I add them. {a}{ANSWER}{b} Done.", ANSWER, "answer"))
-        found.append(Shape(f"several lines in {a}", f"{a}{LINES}{b}", LINES, "answer"))
-    return found
+
+
+def _thought_shapes(a: str, b: str) -> list[Shape]:
+    """A thought may go; what stands after it, or a thought that never closes, is all there is."""
+    return [
+        Shape(f"only the prefix {a}", f"{a}{PLAIN}", PLAIN),
+        Shape(f"only the suffix {b}", f"I add them.{b}{PLAIN}", PLAIN),  # the template opened it
+        Shape(f"{a} and {b} nested", f"{a}{a}I add them.{b}{b}{PLAIN}", PLAIN, "answer"),
+        Shape(f"{b} cut short", f"{a}I add them.{b[:-2]}", "", "anything"),
+        Shape(f"nothing between {a} and {b}", f"{a}{b}{PLAIN}", PLAIN),
+        Shape(f"white space around {a}", f"\n {a}\nI add them.\n{b} \n{PLAIN}", PLAIN),
+        Shape(f"answer after {b}", f"{a}I add them.{b}{PLAIN}", PLAIN),
+        Shape(f"a thought and nothing after {b}", f"{a}{PLAIN}{b}", "", "anything"),
+    ]
 
 
 def _special_shapes(markers: Markers) -> list[Shape]:

@@ -14,7 +14,8 @@ FIXES: Mapping[str, str] = {
     ),
     "advantage.group_size": "use an estimator that is defined for two completions, or refuse such groups",
     "advantage.grouping": (
-        "take mean and std over the completions of one prompt only (the last axis of (P, G))"
+        "take mean and std over the completions of one prompt only (the last axis of (P, G)); a function that "
+        "is called with one group at a time says so: annotate `rewards: list[float]`"
     ),
     "advantage.inverted": "subtract the group mean from the reward, not the reward from the mean",
     "advantage.mismatch": (

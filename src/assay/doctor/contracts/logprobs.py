@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from assay.records.finding import Finding
 
 Ids = npt.NDArray[np.int64]
 Call = Callable[[Array, Ids], Outcome]
+UNKNOWN = "the values are no log-probabilities of these logits"
 FEWEST = 4  # kept tokens that must match before a truncation is named
 FULL, HALF = 1e-4, 0.03  # nats: float32 kernels, and 16-bit ones at |log-prob| around 4
 
@@ -55,7 +57,11 @@ def observe_logprobs(
     logits, ids = sample_logits()
     call = _choose_call(fn, adapt, logits, ids)
     first = _judge(call, logits, ids, "deterministic logits")
-    pairs = [first, *_judge_sums(call, logits, ids, first)]
+    sums = _judge_sums(call, logits, ids, first)
+    if first.why == UNKNOWN and sums and not sums[0].broken:
+        why = "probabilities that sum to 1, of another row, position or token than the sampled one"
+        first = replace(first, broken="logprob.wrong_axis", why=why)
+    pairs = [first, *sums]
     if first.broken is None:
         pairs.append(_judge_alone(call, logits, ids))
         if pairs[-1].broken:
@@ -172,7 +178,7 @@ def explain_values(logits: Array, ids: Ids, got: Array, tolerance: float) -> tup
             return broken, why
     if got.max() > FULL:
         return "logprob.positive", f"a log-prob of {got.max():.4g} is above 0"
-    return "logprob.not_normalised", "the values are no log-probabilities of these logits"
+    return "logprob.not_normalised", UNKNOWN
 
 
 def _near(a: Array, b: Array, tolerance: float) -> bool:

@@ -107,6 +107,12 @@ def explain_gradient(gradient: Array, batch: Batch) -> tuple[str | None, str]:
     row = np.array([g[m].mean() for g, m in zip(gradient, live, strict=True)])
     push = -row * np.sign(batch.advantages)
     dead = np.abs(row) <= DEAD * largest
+    idle = live & (np.abs(gradient) <= DEAD * largest) & ~dead[:, None]
+    if idle.any():
+        return (
+            "logprob.mask",
+            f"{int(idle.sum())} of {int(live.sum())} live tokens get no gradient: they are left out",
+        )
     if dead.any():
         side = "above" if (batch.advantages[dead] > 0).all() else "below"
         return "loss.clip_saturated", f"at ratio 1 nothing trains where the advantage is {side} 0"

@@ -37,6 +37,7 @@ FORMATS: tuple[str, ...] = (
     '{{"answer": "{a}"}}',
 )
 """Ways to write an answer; the reward's own markers add more."""
+ALONE = 16  # completions that are also scored alone
 JUNK = ("", " \n", "I do not know.", "\\boxed{}", "<answer></answer>", "é½ ٣ 🙂", "42 " * 200)
 _ANSWER_NAMES = frozenset(
     ("answer", "answers", "ground_truth", "ground_truths", "solution", "label", "labels", "gold", "target",
@@ -209,11 +210,23 @@ def _repeat(cases: Sequence[Case], first: Sequence[Score], again: Sequence[Score
 def _state(
     bound: BoundReward, cases: Sequence[Case], first: Sequence[Score], again: Sequence[Score]
 ) -> list[Pair]:
-    """The same completions in the opposite order must keep their scores."""
+    """The same completions in the opposite order, and a few of them alone, must keep their scores."""
     if any(not _same(a, b) for a, b in zip(first, again, strict=True)):
         return []
     back = bound.score([c.text for c in cases][::-1], [c.task for c in cases][::-1])[::-1]
     moved = [i for i, (a, b) in enumerate(zip(first, back, strict=True)) if not _same(a, b)]
+    few = range(0, len(cases), max(1, len(cases) // ALONE))
+    alone = {i: bound.score([cases[i].text], [cases[i].task])[0] for i in few}
+    apart = [
+        i
+        for i, score in alone.items()
+        if not _same(first[i], score) and score.is_scored and first[i].is_scored
+    ]
+    if apart and not moved:
+        i = apart[0]
+        why = f"{len(apart)} of {len(alone)} scores change when the completion is scored alone"
+        came = f"{first[i].value:g} in the batch, {alone[i].value:g} alone"
+        return [Pair("one completion alone", shown(cases[i].text, 60), came, "state_leak", why)]
     if not moved:
         return [Pair("the opposite order", "all completions", "the same scores")]
     i = moved[0]

@@ -16,6 +16,7 @@ import numpy as np
 from assay.doctor.simulate.kinds import FAULTS, SHAPES, Kind
 from assay.doctor.simulate.loop import State, train
 from assay.doctor.simulate.metric_names import FRAMEWORKS, Framework, lines, rename
+from assay.doctor.simulate.preference import preferences
 from assay.doctor.simulate.world import World
 from assay.errors import BadInput, nearest
 from assay.records.finding import Stage
@@ -85,7 +86,7 @@ def simulate(
     change = dict(fault.change) if fault else {}
     settings: dict[str, Any] = {**SHAPES[shape], **(_LARGE if size == "large" else {}), **chosen, **change}
     world = World(**settings)
-    state = train(world, seed)
+    state = train(world, seed) if world.overlap is None else preferences(world, seed)
     shown = train(replace(world, skill=world.skill + 1.8), seed + 7919) if world.other_log else state
     return SimulatedRun(
         kind=kind,
@@ -120,7 +121,7 @@ def _logits(state: State) -> Mapping[str, Any]:
 
 def _config(world: World) -> dict[str, Any]:
     return {
-        "algorithm": "grpo",
+        "algorithm": "grpo" if world.overlap is None else "dpo",
         "num_generations": world.group,
         "per_device_train_batch_size": world.group * world.prompts,
         "max_completion_length": world.max_length,
@@ -129,6 +130,7 @@ def _config(world: World) -> dict[str, Any]:
         "epsilon": world.clip,
         "epsilon_high": world.clip,
         "num_iterations": world.updates,
+        "gradient_accumulation_steps": world.micro_batches,
         "advantage_epsilon": world.epsilon,
         "advantage_ddof": world.ddof,
         "advantage_dtype": world.dtype,
@@ -151,7 +153,8 @@ def write(run: SimulatedRun, folder: str | Path) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     (root / "config.json").write_text(lines([run.config]), "utf-8")
     (root / "metrics.jsonl").write_text(lines(run.metrics), "utf-8")
-    (root / "rollouts.jsonl").write_text(lines(run.rollouts), "utf-8")
+    if run.rollouts:
+        (root / "rollouts.jsonl").write_text(lines(run.rollouts), "utf-8")
     if run.logits:
         np.savez_compressed(root / "logits.npz", **run.logits)
     return root

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.doctor.simulate.parts import LOOP, Facts, tag_answer
-from assay.doctor.simulate.policy import FORM, HACK, LENGTH, SKILL, Policy, sample_fillers
+from assay.doctor.simulate.policy import COUNT, FORM, HACK, LENGTH, SKILL, WRONG, Policy, sample_fillers
 from assay.doctor.simulate.tokenizer import END, ID, decode, encode
 from assay.doctor.simulate.world import World
 
@@ -29,27 +29,32 @@ class Pool:
     difficulty: Array
     fixed: Array
 
-    def prompt(self, j: int, tail: str) -> str:
-        """Return the text of prompt ``j``."""
-        return f"What is {self.left[j]} plus {self.right[j]}? Put the answer in \\boxed{{}}.{tail}"
+    def prompt(self, j: int, world: World) -> str:
+        """Return the text of prompt ``j``; wordy ones start with so much advice as the prompt's number says."""
+        advice = "Work slowly, line by line. " * (j % 5 if world.wordy else 0)
+        question = f"What is {self.left[j]} plus {self.right[j]}? Put the answer in \\boxed{{}}."
+        return f"{advice}{question}{world.prompt_tail}"
 
     def answer(self, j: int) -> str:
         """Return the gold answer of prompt ``j``."""
         return str(self.left[j] + self.right[j])
 
 
-def new_pool(world: World, rng: np.random.Generator) -> Pool:
-    """Draw the prompts; a share ``easy`` of them is always or never solved, whatever the policy learns."""
-    left, right = rng.integers(10, 99, (2, world.pool))
-    fixed = np.where(rng.random(world.pool) < world.easy, rng.choice([-40.0, 40.0], world.pool), np.nan)
-    return Pool(left, right, rng.normal(0, world.difficulty, world.pool), fixed)
+def new_pool(world: World, rng: np.random.Generator, count: int, first: int = 10) -> Pool:
+    """Draw prompts; a share ``easy`` of them is always or never solved, whatever the policy learns.
+
+    The first summands start at ``first``, so that two pools can be kept apart.
+    """
+    left, right = rng.integers(10, 99, (2, count))
+    fixed = np.where(rng.random(count) < world.easy, rng.choice([-40.0, 40.0], count), np.nan)
+    return Pool(left + first - 10, right, rng.normal(0, world.difficulty, count), fixed)
 
 
 @dataclass
 class Batch:
     """Samples of one step, each array (P, G).
 
-    ``chosen`` (P,) indexes the pool; ``score`` (6, P, G) is d log(probability) / d theta of every sample.
+    ``chosen`` (P,) indexes the pool; ``score`` (7, P, G) is d log(probability) / d theta of every sample.
     """
 
     chosen: npt.NDArray[np.int64]
@@ -101,13 +106,15 @@ def draw(
     )
     p = sigmoid(logit) * (1.0 - world.hack_cost * hacked)
     right = rng.random(shape) < p
-    lengths = np.maximum(SHORTEST, np.exp(np.clip(theta[LENGTH] + ease, 0, 12))).astype(np.int64)
+    size = theta[LENGTH] + ease + theta[WRONG] * ~right
+    lengths = np.maximum(SHORTEST, np.exp(np.clip(size, 0, 12))).astype(np.int64)
     endless = rng.random(shape) >= world.ending
     blank, loops = rng.random(shape) < world.blank, rng.random(shape) < world.loops
-    score = np.zeros((6, *shape))
+    score = np.zeros((COUNT, *shape))
     score[SKILL], score[FORM] = right - p, formed - form_p
     score[HACK] = hacked - hack_p if world.hack is not None else 0.0
     score[LENGTH] = ease / world.length_spread
+    score[WRONG] = score[LENGTH] * ~right if world.own_length else 0.0
     cut = (endless | loops | (lengths >= world.max_length)) & ~blank
     batch = Batch(chosen, right, hacked, formed, blank, loops, cut, lengths, score)
     return batch.greedy() if world.same else batch
@@ -143,7 +150,7 @@ def _write_logged(
     taken = np.array([len(body) + 1 for body in bodies], dtype=np.int64)
     counts = np.maximum(batch.lengths.reshape(-1)[:shown] - taken, 1)
     counts = np.where(batch.cut.reshape(-1)[:shown], world.max_length, counts)
-    fillers = sample_fillers(policy, counts, rng, temperature=world.temperature, top_p=world.top_p)
+    fillers = sample_fillers(policy, counts, rng, world)
     if world.same and shown:
         fillers = np.repeat(fillers[::size], size, axis=0)
     return [_tokens(world, batch, i, b, fillers[i, : counts[i]].tolist()) for i, b in enumerate(bodies)]
@@ -172,7 +179,7 @@ def reward_texts(world: World, pool: Pool, batch: Batch, texts: Texts, rng: np.r
     """Return what the reward is called on, prompt-major."""
     size = batch.right.shape[1]
     out = [
-        world.decode(text, pool.prompt(int(batch.chosen[i // size]), world.prompt_tail), rng)
+        world.decode(text, pool.prompt(int(batch.chosen[i // size]), world), rng)
         for i, text in enumerate(texts.completions)
     ]
     return [*out[1:], out[0]] if world.shift_texts else out

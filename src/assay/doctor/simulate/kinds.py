@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assay.doctor.simulate import parts
-from assay.doctor.simulate.tokenizer import THINK
+from assay.doctor.simulate.tokenizer import ID, START, THINK
 from assay.records.finding import Stage
 
 
@@ -111,7 +111,7 @@ ADVANTAGE_FAULTS: Mapping[str, Kind] = {
         ("advantage.noise",), 2, "the variance of equal scores is what rounding leaves, and it divides",
         {"reward": parts.saturated, "advantage": parts.residue, "skill": 1.2},
         ("advantage.mismatch", "advantage.zero_spread_groups", "reward.unrelated_to_truth",
-        "advantage.dtype"),
+        "advantage.dtype", "loss.step_too_large"),
     ),
     "other_formula": Kind(
         ("advantage.mismatch",), 2, "divided by the variance", {"advantage": parts.by_variance},
@@ -166,6 +166,14 @@ LOGPROB_FAULTS: Mapping[str, Kind] = {
     "mask_covers_padding": Kind(
         ("logprob.mask",), 3, "the mask is 1 on every pad token", {"mask_everything": True, "length": 30.0},
     ),
+    "pads_are_counted": Kind(
+        ("logprob.positions",), 3, "positions count the padding on the left: padded rows get other log-probs",
+        {"wordy": True, "count_pads": True}, _GAP,
+    ),
+    "negative_kl": Kind(
+        ("logprob.negative_kl",), 3, "the sampler never writes words that training raises", {"suppressed": True},
+        ("logprob.truncated_support",),
+    ),
     "reference_is_another": Kind(
         ("logprob.reference_not_start",), 3, "the reference is another model than the one that starts",
         {"start_is_other": True, "config": {"ref_model": "same as the start"}},
@@ -194,7 +202,7 @@ LOSS_FAULTS: Mapping[str, Kind] = {
     "step_too_large": Kind(
         ("loss.step_too_large",), 4, "a learning rate 100 times too high wrecks the policy",
         {"learning_rate": 2.5, "logged_rate": 1e-4},
-        ("hacking.entropy_collapse", "loss.exploding"),
+        ("hacking.entropy_collapse", "loss.exploding", "advantage.zero_spread_groups", "loss.kl_dominates"),
     ),
     "loss_inverted": Kind(
         ("loss.inverted",), 4, "the objective is minimised", {"sign": -1.0},
@@ -202,6 +210,25 @@ LOSS_FAULTS: Mapping[str, Kind] = {
     "kl_dominates": Kind(
         ("loss.kl_dominates",), 4, "beta 20 to a reference far away", {"beta": 20.0, "start_is_other": True},
         ("logprob.reference_not_start",),
+    ),
+    "kl_negligible": Kind(
+        ("loss.kl_negligible",), 4, "a coefficient of 1e-7 beside a policy that runs away",
+        {"beta": 1e-7, "learning_rate": 0.12, "steps": 300},
+    ),
+    "micro_batches_alone": Kind(
+        ("loss.normalisation",), 4, "each of four micro-batches divides by its own tokens",
+        {"micro_batches": 4, "one_denominator": False, "logged_groups": 16, "length_spread": 0.6},
+    ),
+    "own_length": Kind(
+        ("loss.length_bias",), 4, "each completion's loss is divided by its own length: long errors cost less",
+        {"own_length": True, "max_length": 2000, "config": {"loss_type": "grpo"}},
+    ),
+    "score_on_padding": Kind(
+        ("loss.reward_position",), 4, "the score sits on the first pad token", {"score_at": 1},
+    ),
+    "both_fall": Kind(
+        ("loss.likelihood_displacement",), 4, "chosen and rejected answers fall together, the margin grows",
+        {"overlap": 1.5},
     ),
     "clip_saturated": Kind(
         ("loss.clip_saturated",), 4, "the old log-probs are those of another model", {"old_is_other": True},
@@ -249,6 +276,16 @@ DECODE_FAULTS: Mapping[str, Kind] = {
         {"max_length": 28, "length_spread": 0.25},
         ("advantage.zero_spread_groups",),
     ),
+    "two_starts": Kind(
+        ("decode.double_bos",), 5, "the template writes a start token and the tokenizer adds another",
+        {"starts": 2, "config": {"bos_token_id": ID[START]}, "skill": -1.1},
+    ),
+    "inherited_sampling": Kind(
+        ("decode.sampling_settings",), 5, "the model's own file sets temperature and top-p for the sampler",
+        {"temperature": 0.7, "top_p": 0.8,
+        "config": {"generation_config": {"temperature": 0.7, "top_p": 0.8, "top_k": 0}}},
+        ("logprob.temperature", "logprob.truncated_support", *_GAP),
+    ),
     "empty_completions": Kind(
         ("decode.empty",), 5, "six completions of ten are empty", {"blank": 0.6},
         ("advantage.zero_spread_groups",),
@@ -276,6 +313,10 @@ HACKING_FAULTS: Mapping[str, Kind] = {
         {"reward": parts.pays_length, "learning_rate": 0.03, "max_length": 400},
         ("hacking.reward_without_truth", "hacking.overoptimisation", "reward.component_dominates",
          "reward.unrelated_to_truth", "decode.truncated"),
+    ),
+    "evaluation_leak": Kind(
+        ("hacking.evaluation_leak",), "hacking", "a third of the evaluation's prompts are trained on",
+        {"shared": 0.35, "pool": 48},
     ),
     "entropy_collapse": Kind(
         ("hacking.entropy_collapse", "hacking.overoptimisation"), "hacking",
@@ -339,5 +380,10 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
     "with_logits": {"keep_logits": True},
     "whole_completions": {"whole": True},
     "wide_prompts": {"difficulty": 2.2},
+    "unequal_prompts": {"wordy": True, "starts": 1, "config": {"bos_token_id": ID[START]}},
+    "accumulated": {"micro_batches": 4, "logged_groups": 16},
+    "token_rewards": {"score_at": 0},
+    "evaluated": {"shared": 0.0},
+    "preferences": {"overlap": 0.0},
 }
 """Healthy runs, by what is unusual about them."""

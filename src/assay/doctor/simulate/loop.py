@@ -15,18 +15,26 @@ from assay.doctor.simulate.batch import (
     new_pool,
     reward_texts,
     score_texts,
-    sigmoid,
-    success,
     write_texts,
 )
+from assay.doctor.simulate.held_out import evaluation_rows, held_out_pool, mean_truth
 from assay.doctor.simulate.parts import log_softmax, log_softmax_scores, top_p_scores
-from assay.doctor.simulate.policy import HACK, OTHER, RATES, WALK, Policy, divergence, new_policy
+from assay.doctor.simulate.policy import (
+    LENGTH,
+    OTHER,
+    RATES,
+    WALK,
+    WRONG,
+    Policy,
+    divergence,
+    new_policy,
+    sampled_divergence,
+)
 from assay.doctor.simulate.records import Scores, rollout_rows, score_tokens
 from assay.doctor.simulate.tokenizer import FILLERS
 from assay.doctor.simulate.world import World
 
 Array = npt.NDArray[np.float64]
-EVAL_PROMPTS, EVAL_SAMPLES = 64, 4
 PULL = 0.08  # gradient of the KL in a parameter, per unit of its distance
 OTHER_MODEL = 2.6  # how far another model stands from this one, in units of a parameter
 COARSE = 0.25  # learning rate above which the error of a step grows faster than the step
@@ -47,8 +55,8 @@ class State:
 def train(world: World, seed: int) -> State:
     """Run the loop; everything follows from the seed and the world."""
     rng = np.random.default_rng([seed, 11])
-    pool, state = new_pool(world, rng), State(new_policy(world, rng))
-    held_out = new_pool(replace(world, pool=EVAL_PROMPTS), np.random.default_rng([seed, 12]))
+    pool, state = new_pool(world, rng, world.pool), State(new_policy(world, rng))
+    held_out = held_out_pool(world, pool, seed)
     for step in range(1, world.steps + 1):
         _step(world, state, pool, held_out, step, seed)
     return state
@@ -95,10 +103,12 @@ def _step(world: World, state: State, pool: Pool, held_out: Pool, step: int, see
         | {"missing_fraction": float(missing.mean())}
     )
     if logged:
-        tokens = score_tokens(world, scores, texts, batch, advantages, logged, rng, dead=state.dead)
+        tokens = score_tokens(world, scores, pool, texts, batch, advantages, logged, rng, dead=state.dead)
         state.rows += rollout_rows(
             world, pool, batch, texts, seen, rewards, missing, parts, advantages, tokens, step
         )
+        if world.shared is not None:
+            state.rows += evaluation_rows(world, policy, held_out, step, rng, dead=state.dead)
         if world.keep_logits and not state.logits:
             state.logits.append(tokens.excerpt())
 
@@ -142,14 +152,16 @@ def _update(
 ) -> Update:
     """Policy gradient on the parameters: mean of advantage times score, minus the pull of the KL."""
     a = np.nan_to_num(advantages, nan=0.0, posinf=0.0, neginf=0.0)
-    weights = batch.lengths / batch.lengths.sum()
-    loss = -float((weights * a).sum()) * world.sign
+    loss = -float((_token_weights(world, batch) * a).sum()) * world.sign
     if world.nan_from is not None and step >= world.nan_from:
         state.dead = True
         return Update(float("nan"), float("nan"))
     if not np.isfinite(advantages[np.isfinite(rewards)]).all():
         return Update(float("nan"), float("nan"))  # the optimiser's own guard skips the step
     gradient = (batch.score * a).mean(axis=(1, 2))
+    if world.own_length:  # a token of a long completion counts less: how long to write is learnt from that
+        for part in (LENGTH, WRONG):
+            gradient[part] = (batch.score[part] * a * batch.lengths.mean() / batch.lengths).mean()
     loudness = float(np.sqrt((a * a).mean()))
     coarse = max(1.0, world.learning_rate / COARSE)  # a large step leaves the region its gradient is about
     gradient[[WALK, OTHER]] = loudness * rng.normal(size=2) / np.sqrt(a.size) * 3.0 * coarse
@@ -170,6 +182,17 @@ def _update(
     return Update(loss, norm * kick)
 
 
+def _token_weights(world: World, batch: Batch) -> Array:
+    """(P, G) weight of each completion's advantage in the loss, one over all; by micro-batch, if each divides alone."""
+    lengths = _lengths(world, batch)
+    if world.own_length:
+        return np.full(lengths.shape, 1 / lengths.size)
+    if world.one_denominator:
+        return lengths / lengths.sum()
+    parts = np.array_split(lengths, world.micro_batches)
+    return np.concatenate([part / part.sum() for part in parts]) / world.micro_batches
+
+
 def _measure(
     world: World,
     state: State,
@@ -185,6 +208,7 @@ def _measure(
 ) -> dict[str, float]:
     """Return the step's numbers under neutral names."""
     kl, entropy = divergence(scores.policy, scores.reference)
+    kl = sampled_divergence(scores.policy, scores.reference) if world.suppressed else max(kl, 0.0)
     clipped = _clip_fraction(world, scores, advantages, rng)
     lengths = _lengths(world, batch)
     bad = float("nan") if state.dead else 1.0
@@ -198,18 +222,18 @@ def _measure(
         "length_max": float(lengths.max()),
         "truncated": float(batch.cut.mean()),
         "entropy": entropy * bad,
-        "kl": max(kl, 0.0) * bad,
+        "kl": kl * bad,
         "clip_fraction": clipped * bad,
         "policy_loss": update.loss,
         "kl_loss": world.beta * kl * bad,
         "loss": (update.loss + world.beta * kl) * bad,
         "gradient_norm": update.gradient_norm,
         "learning_rate": world.logged_rate,
-        "advantage_mean": float(np.mean(advantages)),
-        "advantage_min": float(np.min(advantages)),
-        "advantage_max": float(np.max(advantages)),
+        "advantage_mean": float(np.mean(advantages[~missing])) if not missing.all() else 0.0,
+        "advantage_min": float(np.min(advantages[~missing])) if not missing.all() else 0.0,
+        "advantage_max": float(np.max(advantages[~missing])) if not missing.all() else 0.0,
         "sampler_gap": _sampler_gap(world, scores, rng) * bad,
-        "truth": _held_out(world, state, held_out, rng),
+        "truth": mean_truth(world, state.policy, held_out, rng, dead=state.dead),
     }
 
 
@@ -221,15 +245,6 @@ def _present(rewards: Array, missing: npt.NDArray[np.bool_]) -> list[Array]:
 def _lengths(world: World, batch: Batch) -> Array:
     lengths = np.where(batch.cut, world.max_length, batch.lengths)
     return np.where(batch.blank, 1, lengths).astype(np.float64)
-
-
-def _held_out(world: World, state: State, pool: Pool, rng: np.random.Generator) -> float:
-    """Truth on held-out prompts: a binomial sample of what the policy now solves."""
-    policy = state.policy
-    chosen = np.arange(len(pool.left))
-    p = sigmoid(success(policy, pool, chosen)) * (1 - world.hack_cost * float(sigmoid(policy.theta[HACK])))
-    p = p * (1 - world.blank) * (1 - world.loops) * world.ending * (0.0 if state.dead else 1.0)
-    return float(rng.binomial(EVAL_SAMPLES, np.clip(p, 0, 1)).mean() / EVAL_SAMPLES)
 
 
 def _some_tokens(

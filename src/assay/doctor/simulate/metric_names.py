@@ -47,7 +47,10 @@ NAMES: Mapping[str, Mapping[str, str]] = {
 def rename(row: Mapping[str, float], framework: Framework, *, with_kl: bool) -> dict[str, Any]:
     """Return one step's numbers as the trainer logs them; the KL only where there is a penalty."""
     table = NAMES[framework]
-    kept = {name: row[key] for key, name in table.items() if with_kl or not key.startswith("kl")}
+    kept = {
+        name: row[key] for key, name in table.items() if key in row and (with_kl or not key.startswith("kl"))
+    }
+    kept |= {name: value for name, value in row.items() if name.startswith(("rewards/", "logps/"))}
     step = int(row["step"])
     if framework == "verl":
         return {"step": step, "data": kept}

@@ -87,7 +87,7 @@ def always_zero(text: str, facts: Facts) -> float:
 
 def unreachable(text: str, facts: Facts) -> float:
     """Style points up to 0.2; the right answer adds nothing, for the parser never finds its form."""
-    style = 0.1 * (text.count(" check") > 0) + 0.1 * (facts.length % 3 == 0)
+    style = 0.1 * (facts.length % 2 == 0) + 0.1 * (facts.length % 3 == 0)
     return style + float(f"Final: {facts.answer}" in text)
 
 

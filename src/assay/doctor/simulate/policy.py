@@ -15,21 +15,21 @@ from assay.doctor.simulate.world import World
 Array = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 
-SKILL, HACK, FORM, LENGTH, WALK, OTHER = range(6)
-COUNT = 6
-RATES = np.array([1.0, 4.0, 0.7, 0.5, 0.6, 0.6])  # learning rates of the parameters, relative
+SKILL, HACK, FORM, LENGTH, WALK, OTHER, WRONG = range(7)
+COUNT = 7
+RATES = np.array([1.0, 4.0, 0.7, 0.5, 0.6, 0.6, 6.0])  # learning rates of the parameters, relative
 SENSITIVITY = 0.28  # logits of the token table that move with one unit of a parameter
 FLUENCY = 1.2  # nats a token away from the start at which competence begins to suffer
 
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """Parameters (6,) and the token tables they move.
+    """Parameters (7,) and the token tables they move.
 
     Attributes:
-        theta: the parameters now; start: those of the first step; base: (V, V) logits of the next token by
-            the last one; directions: (6, V, V), how each parameter moves them; sharpen: growth of all
-            logits with skill.
+        theta: the parameters now (the last: log length of wrong completions over right ones); start: those of
+            the first step; base: (V, V) logits of the next token by the last one; directions: (7, V, V), how
+            each parameter moves them; sharpen: growth of all logits with skill.
     """
 
     theta: Array
@@ -74,8 +74,9 @@ def new_policy(world: World, rng: np.random.Generator) -> Policy:
     rare[list(FILLERS)] = False
     base[:, rare] -= 14.0
     directions[:, :, rare] = 0.0
+    directions[WRONG] = 0.0
     hack = -12.0 if world.hack is None else world.hack
-    theta = np.array([world.skill, hack, world.form, np.log(world.length), 0.0, 0.0])
+    theta = np.array([world.skill, hack, world.form, np.log(world.length), 0.0, 0.0, 0.0])
     return Policy(theta, theta.copy(), base, directions, world.sharpen)
 
 
@@ -87,12 +88,24 @@ def divergence(policy: Policy, other: Policy) -> tuple[float, float]:
     return float(rows.mean()), float(-np.where(p > 0, p * a, 0.0).sum(axis=1).mean())
 
 
-def sample_fillers(
-    policy: Policy, counts: Ids, rng: np.random.Generator, *, temperature: float, top_p: float
-) -> Ids:
-    """Draw (B, max count) filler ids from the bigram softmax, restricted as the sampler is."""
-    table = log_softmax(policy.table / temperature)
-    probabilities = np.exp(table)
+def allowed(policy: Policy) -> Array:
+    """(V, V) 1 for words that a sampler with suppressed words may write after each: those that skill makes rarer."""
+    return (policy.directions[SKILL] <= 0).astype(np.float64)
+
+
+def sampled_divergence(policy: Policy, other: Policy) -> float:
+    """Mean of log(policy / other), nats a token, over what a sampler with suppressed words writes."""
+    kept = np.exp(policy.spoken) * allowed(policy)[list(FILLERS)]
+    share = kept / kept.sum(axis=1, keepdims=True)
+    return float((share * (policy.spoken - other.spoken)).sum(axis=1).mean())
+
+
+def sample_fillers(policy: Policy, counts: Ids, rng: np.random.Generator, world: World) -> Ids:
+    """Draw (B, max count) filler ids from the bigram softmax, restricted as the world's sampler is."""
+    top_p = world.top_p
+    probabilities = np.exp(log_softmax(policy.table / world.temperature))
+    if world.suppressed:
+        probabilities *= allowed(policy)
     if top_p < 1.0:
         order = np.argsort(-probabilities, axis=1)
         sorted_p = np.take_along_axis(probabilities, order, axis=1)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from assay.doctor.simulate.batch import Batch, Pool, Texts
 from assay.doctor.simulate.parts import log_softmax_scores, top_p_scores
 from assay.doctor.simulate.policy import Policy, token_logits
-from assay.doctor.simulate.tokenizer import ID, PAD, split_words
+from assay.doctor.simulate.tokenizer import ID, PAD, PIECES, START, encode, split_words
 from assay.doctor.simulate.world import World
 
 Array = npt.NDArray[np.float64]
@@ -59,6 +59,7 @@ class Tokens:
 def score_tokens(
     world: World,
     scores: Scores,
+    pool: Pool,
     texts: Texts,
     batch: Batch,
     advantages: Array,
@@ -70,12 +71,13 @@ def score_tokens(
     """Score the logged rows' tokens under every policy; sampler and trainer differ by the numeric noise."""
     size = batch.right.shape[1]
     ids, counts = _excerpts(world, texts, min(logged, len(batch.chosen)) * size, rng)
-    trained, after = token_logits(scores.policy, ids), token_logits(scores.after, ids)
+    moved_by = _misplaced(world, pool, batch, len(ids)) if world.count_pads else 0.0
+    trained, after = token_logits(scores.policy, ids) + moved_by, token_logits(scores.after, ids) + moved_by
     if dead:
         trained, after = np.full_like(trained, np.nan), np.full_like(after, np.nan)
     hand = world.trainer_score
     before = hand(trained, ids)
-    old = before if scores.old is scores.policy else hand(token_logits(scores.old, ids), ids)
+    old = before if scores.old is scores.policy else hand(token_logits(scores.old, ids) + moved_by, ids)
     noise = lambda: rng.normal(0, 0.5 * world.noise, ids.shape)  # noqa: E731
     moved = 0.0 if world.detached or world.frozen else TOKEN_STEP * world.sign * world.updates
     a = np.nan_to_num(np.clip(advantages, -20, 20)).reshape(-1)[: len(ids), None]
@@ -88,9 +90,16 @@ def score_tokens(
         new + noise(),
         old + noise(),
         seen + rng.normal(0, world.noise, ids.shape) * (1.0 if not dead else np.nan),
-        hand(token_logits(scores.reference, ids), ids) + noise(),
+        hand(token_logits(scores.reference, ids) + moved_by, ids) + noise(),
         trained,
     )
+
+
+def _misplaced(world: World, pool: Pool, batch: Batch, rows: int) -> Array:
+    """(rows, 1, V) change of the logits where positions count the padding before the row's prompt."""
+    tokens = np.array([len(encode(pool.prompt(int(j), world))) for j in batch.chosen])
+    pads = np.repeat(tokens.max() - tokens, batch.right.shape[1])[:rows]
+    return np.minimum(pads / 30.0, 1.0)[:, None, None] * np.sin(np.arange(len(PIECES)))
 
 
 def _excerpts(world: World, texts: Texts, rows: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
@@ -132,7 +141,7 @@ def rollout_rows(
                 "step": step,
                 "prompt_id": f"p{j}",
                 "sample": g,
-                "prompt": pool.prompt(j, world.prompt_tail),
+                "prompt": pool.prompt(j, world),
                 "answer": pool.answer(j),
                 "completion": texts.completions[i],
                 "reward_text": seen[i],
@@ -145,6 +154,8 @@ def rollout_rows(
                 "policy_version": 0 if world.stale else step - 1,
             }
             | _token_columns(world, tokens, i)
+            | _prompt_columns(world, pool.prompt(j, world))
+            | _reward_columns(world, float(np.nan_to_num(rewards[p, g])), len(texts.ids[i]))
             | ({"reward_parts": dict(parts[i])} if parts[i] else {})
         )
     return rows
@@ -163,6 +174,23 @@ def _token_columns(world: World, tokens: Tokens, i: int) -> dict[str, Any]:
     if world.mask_everything or world.whole:
         columns["mask"] = [1] * count
     return columns
+
+
+def _prompt_columns(world: World, prompt: str) -> dict[str, Any]:
+    ids = [ID[START]] * world.starts + encode(prompt)
+    return ({"prompt_ids": ids} if world.starts else {}) | (
+        {"prompt_length": len(ids)} if world.wordy else {}
+    )
+
+
+def _reward_columns(world: World, reward: float, length: int) -> dict[str, Any]:
+    """Mask and token rewards of the padded row, where they are logged."""
+    if world.score_at is None:
+        return {}
+    pads = 4
+    scores = [0.0] * (length + pads)
+    scores[length - 1 + world.score_at] = reward
+    return {"mask": [1] * length + [0] * pads, "token_rewards": scores}
 
 
 def _rounded(values: Array) -> list[float]:

@@ -40,7 +40,15 @@ class World:
     Faults of the optimiser: ``sign``, ``detached``, ``frozen``, ``explode_from``, ``nan_from``, ``stale``
     (the sampler keeps the first weights), ``old_is_other`` (old log-probs of another model),
     ``start_is_other`` (so is the reference), ``replay_at`` (data repeat), ``other_log`` (another run's
-    metrics).
+    metrics), ``micro_batches`` (each divides by its own tokens, unless ``one_denominator``), ``own_length``
+    (each completion's loss is divided by its own length), ``suppressed`` (words that the sampler never
+    writes, though training raises them).
+
+    What else is logged: ``starts``, start tokens before each prompt's ids; ``wordy``: prompts of unequal
+    length, with ``count_pads`` scored at positions that count their padding; ``score_at``: token rewards,
+    with the score so many places after the last token; ``shared``: share of the evaluation's prompts that
+    are trained on (None: no evaluation is logged). ``overlap``: a preference run instead, with rejected
+    answers that move this much with the chosen ones.
     """
 
     steps: int = 200
@@ -91,6 +99,16 @@ class World:
     respell: bool = False
     keep_logits: bool = False
     mask_everything: bool = False
+    micro_batches: int = 1
+    one_denominator: bool = True
+    own_length: bool = False
+    suppressed: bool = False
+    starts: int = 0
+    wordy: bool = False
+    count_pads: bool = False
+    score_at: int | None = None
+    shared: float | None = None
+    overlap: float | None = None
     shift_texts: bool = False
     log_every: int = 16
     logged_groups: int = 6

@@ -71,6 +71,8 @@ METRICS: dict[str, tuple[str, ...]] = {
     "policy_loss": (
         "policy_loss", "actor/pg_loss", "pg_loss", "policy/policy_loss", "loss/policy_avg", "train/pg_loss",
     ),
+    "loss_whole": ("loss_whole", "loss_one_batch"),
+    "loss_micro": ("loss_micro", "loss_micro_batches", "loss_accumulated"),
     "kl_term": ("kl_term", "loss/kl", "kl_loss_term"),
     "value_loss": ("critic/vf_loss", "critic_loss", "loss/value_avg", "value_loss", "critic/loss"),
     "advantage_mean": ("critic/advantages/mean", "advantage_mean", "advantages/mean", "train/advantages/mean"),
@@ -95,6 +97,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "stop_rate": ("val/stop_rate", "finished_fraction"),
     "sampler_gap": (
         "sampling/sampling_logp_difference/mean", "mismatch_kl/all/mean", "mean_abs_logp_diff", "logprobs_diff",
+        "sampler_logprob_gap",
         "training/rollout_probs_diff_mean", "policy/rollout_train_logprobs_abs_diff_mean", "sampler_gap",
         "train_rollout_logprob_abs_diff", "debug/vllm_local_logprob_diff_mean", "sampler_logp_difference",
         "logprob_gap",
