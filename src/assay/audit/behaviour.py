@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from assay.audit.bench import JUNK, Bench
@@ -15,7 +16,9 @@ from assay.records.finding import Finding
 PAYLOAD = f"setattr(__import__('sys'), '{CANARY}', 1)"
 """Harmless: it marks the very process that evaluates it, and no other."""
 HANG_LIMIT = 3.0
-CONFIRM_LIMIT = 10.0
+CONFIRM_LIMIT = 6.0
+HANGS_SECONDS = 15.0
+"""Time for the search for texts that hang, a confirmation in progress apart."""
 SHORT = 400
 """Characters up to which a text that hangs is a fault."""
 SHAPE_WORDS = ("numbers, got", "a number, got", "list of", "the key", "of shape", "of type")
@@ -80,7 +83,10 @@ def _hangs(bench: Bench) -> list[Finding]:
     task = bench.tasks[0]
     limit = max(20.0 if bench.is_code else HANG_LIMIT, 20 * bench.cost)
     long: list[Finding] = []
+    stop = time.monotonic() + HANGS_SECONDS
     for text in _slow(bench, task):
+        if time.monotonic() > stop:
+            break
         outcome = bench.prober.run([Call(task.key, text)], "plain", limit)[0]
         if outcome.state == "hang" and not bench.is_code:
             outcome = bench.prober.run([Call(task.key, text)], "plain", max(CONFIRM_LIMIT, limit))[0]

@@ -26,6 +26,8 @@ JUNK = (
     "We went to the harbour and watched the boats until it was dark.",
 )  # fmt: skip
 TINY = 1e-6
+SLOW = 0.015
+"""Seconds a call from which a reward is slow: a started program takes that long at least."""
 FORK = 0.006
 """Seconds that a fork takes."""
 HALF = 0.5 + TINY
@@ -82,6 +84,11 @@ class Bench:
         spans = [abs(s.high - s.low) for s in self.scales.values()]
         sizes = [abs(s.high) + abs(s.low) for s in self.scales.values()]
         return max(max(spans, default=0.0) * TINY, max(sizes, default=0.0) * 1e-12)
+
+    @property
+    def slow(self) -> bool:
+        """Whether a call takes so long that texts are tried on one task before they are tried on the others."""
+        return self.cost > SLOW
 
     @property
     def is_code(self) -> bool:
@@ -146,7 +153,8 @@ def build_bench(prober: Prober, source: RewardSource, tasks: Sequence[AuditTask]
     candidates = candidate_forms(source, [task.prompt for task in tasks], slotted=bench.has_gold)
     if bench.is_code:
         candidates = [*_code_forms(), *candidates[:40]]
-    ranked = _rank(bench, candidates[: max(12, int(1.5 / max(bench.cost, 1e-4)))])
+    candidates = candidates[: max(12, int(1.5 / max(bench.cost, 1e-4)))]
+    ranked = _rank(bench, _extremes(bench, candidates) if bench.slow else candidates)
     _settle(bench, ranked)
     bench.uses_gold = _uses_gold(bench)
     return bench
@@ -155,7 +163,8 @@ def build_bench(prober: Prober, source: RewardSource, tasks: Sequence[AuditTask]
 def _cost(prober: Prober, tasks: Sequence[AuditTask]) -> float:
     """Seconds a call, from a few junk texts; a process of its own for every call adds to each."""
     outcomes = prober.scores([Call(tasks[0].key, text) for text in JUNK])
-    return statistics.median(outcome.seconds for outcome in outcomes) + FORK * prober.isolate
+    scored = [o.seconds for o in outcomes if o.state != "hang"] or [o.seconds for o in outcomes]
+    return statistics.median(scored) + FORK * prober.isolate
 
 
 def _chosen(bench: Bench, tasks: Sequence[AuditTask]) -> list[AuditTask]:
@@ -205,6 +214,20 @@ def _value(outcome: Outcome) -> float:
     return outcome.value if outcome.state == "scored" else math.nan
 
 
+def _extremes(bench: Bench, candidates: Sequence[Form]) -> list[Form]:
+    """For a slow reward: the forms in which the first gold is paid most, and (were it inverted) least."""
+    task = bench.tasks[0]
+    value = _right(bench, task)
+    bench.prefetch((task, form.write(value)) for form in candidates)
+    scores = {form: _value(bench.prober.score(task.key, form.write(value))) for form in candidates}
+    known = sorted((f for f in candidates if not math.isnan(scores[f])), key=lambda form: -scores[form])
+    return list(dict.fromkeys([*known[:5], *known[-3:]])) or list(candidates[:8])
+
+
+def _right(bench: Bench, task: AuditTask) -> str:
+    return task.gold.text if bench.has_gold else "The result follows from the above."
+
+
 @dataclass(frozen=True, slots=True)
 class _Ranked:
     form: Form
@@ -231,8 +254,7 @@ def _rank(bench: Bench, candidates: Sequence[Form]) -> list[_Ranked]:
     texts: dict[tuple[str, str, bool], str] = {}
     for form in candidates:
         for task in tasks:
-            right = task.gold.text if bench.has_gold else "The result follows from the above."
-            texts[form.template, task.key, True] = form.write(right)
+            texts[form.template, task.key, True] = form.write(_right(bench, task))
             wrong = far_value(task.gold, [g for g in golds if g != task.gold.text])
             texts[form.template, task.key, False] = form.write(wrong)
     calls = {k: Call(k[1], text) for k, text in texts.items()}
@@ -273,7 +295,7 @@ def _always_below(ranked: Sequence[_Ranked], size: float) -> bool:
 
 def _template(bench: Bench, task: AuditTask, main: str) -> str:
     """The main form, or another accepted one, or the user's own completion, whichever is paid most."""
-    value = task.gold.text if bench.has_gold else "The result follows from the above."
+    value = _right(bench, task)
     options = [main, *[form.template for form in bench.forms[1:6]]]
     options += [_slotted(text, task) for text in task.completions]
     scores = [_value(bench.prober.score(task.key, t.replace(SLOT, value))) for t in options]
@@ -298,8 +320,7 @@ def _slotted(completion: str, task: AuditTask) -> str:
 
 def _scale(bench: Bench, task: AuditTask) -> Scale:
     others = [t.gold.text for t in bench.tasks if t.gold.text != task.gold.text]
-    value = task.gold.text if bench.has_gold else "The result follows from the above."
-    texts = [bench.write(task, value), "", *JUNK]
+    texts = [bench.write(task, _right(bench, task)), "", *JUNK]
     if bench.has_gold:
         texts.append(bench.write(task, far_value(task.gold, others)))
         texts += [bench.write(task, other) for other in others[:3]]

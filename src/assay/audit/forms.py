@@ -29,6 +29,10 @@ COMMON = (
 """Forms that people use, most used first."""
 
 
+EXAMPLE = re.compile(r"[\"'`]((?:\w+ ){1,6}[(\[]?)(?:[A-EXN]|\d+|letter|number)([)\]]?\.?)[\"'`]")
+"""A quoted example with a placeholder, such as 'The answer is (X).'"""
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """A way to write an answer: ``template`` has one or more slots; ``origin`` says where it comes from."""
@@ -84,6 +88,8 @@ def asked_templates(prompts: Sequence[str]) -> list[str]:
         found += [f'{{"{k}": "{SLOT}"}}' for k in dict.fromkeys(keys)]
     for lead in dict.fromkeys(re.findall(r"[\"'`](\w[\w ]{0,24}[:=])\s?[^\"'`]{0,20}[\"'`]", text)):
         found.append(f"{lead} {SLOT}")
+    for before, after in dict.fromkeys(EXAMPLE.findall(text)):
+        found.append(f"{before}{SLOT}{after}")
     for lead in dict.fromkeys(re.findall(r"((?:[Ff]inal )?(?:[Aa]nswer|ANSWER|[Rr]esult|RESULT):)", text)):
         found.append(f"{lead} {SLOT}")
     return list(dict.fromkeys(found))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from assay.audit.advice import ADVICE
-from assay.audit.bench import HALF, Bench
+from assay.audit.bench import HALF, TINY, Bench
 from assay.audit.probes import Probe
 from assay.audit.regression import regression_test
 from assay.audit.task_file import AuditTask
@@ -18,6 +18,8 @@ from assay.records.finding import Exploit, Finding, Status, jsonable
 from assay.stats.clustered import clustered_ratio
 from assay.stats.interval import Interval, unknown
 
+SCOUTS, SCOUT_SECONDS = 12, 5.0
+"""Texts of one family that a slow reward is asked for at least, and the seconds that they may take together."""
 SAYS_NOTHING = frozenset({"accepts_empty", "accepts_unreadable"})
 
 
@@ -64,18 +66,34 @@ def paid_hits(bench: Bench, probes: Sequence[Probe], ledger: Ledger | None = Non
 
     Texts that say nothing are hits from half on (:meth:`Bench.pays_nothing`).
     """
-    pairs = [(probe.task, probe.completion) for probe in probes]
-    bench.prefetch([*pairs, *((p.task, p.base) for p in probes if p.base is not None)])
-    hits: list[Hit] = []
+    if bench.slow:
+        probes = _worth_trying(bench, probes)
+    bench.prefetch((probe.task, probe.completion) for probe in probes)
+    paid: list[Hit] = []
     for probe in probes:
         share = bench.paid(probe.task, probe.completion)
         if ledger is not None and not math.isnan(share):
             ledger.wrong_paid.append((probe.task.key, share > HALF))
-        explained = probe.base is not None and bench.paid(probe.task, probe.base) > HALF
-        paid = bench.pays_nothing(probe.task, share) if probe.id in SAYS_NOTHING else share > HALF
-        if paid and not explained:
-            hits.append(Hit(probe, share))
-    return hits
+        if bench.pays_nothing(probe.task, share) if probe.id in SAYS_NOTHING else share > HALF:
+            paid.append(Hit(probe, share))
+    bench.prefetch((hit.probe.task, hit.probe.base) for hit in paid if hit.probe.base is not None)
+    return [h for h in paid if h.probe.base is None or not bench.paid(h.probe.task, h.probe.base) > HALF]
+
+
+def _worth_trying(bench: Bench, probes: Sequence[Probe]) -> list[Probe]:
+    """For a slow reward: a text that is not paid on the first of its tasks is not tried on the others."""
+    texts: dict[str, list[Probe]] = {}
+    for probe in probes:
+        texts.setdefault(probe.completion, []).append(probe)
+    room = max(SCOUTS, int(SCOUT_SECONDS / bench.cost))
+    tried = list(texts.values())[:: max(1, -(-len(texts) // room))]
+    bench.prefetch((group[0].task, group[0].completion) for group in tried)
+    shares = [bench.paid(group[0].task, group[0].completion) for group in tried]
+    return [
+        p
+        for group, share in zip(tried, shares, strict=True)
+        for p in (group if share > 0.5 - TINY else group[:1])
+    ]
 
 
 def distinct_golds(tasks: Sequence[AuditTask]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from assay.audit.bench import HALF, JUNK, Bench
@@ -18,6 +18,7 @@ from assay.audit.probes import (
     injection_probes,
     junk_probes,
     marker_probes,
+    same_exploit,
     value_probes,
 )
 from assay.records.finding import Finding
@@ -80,12 +81,18 @@ def _same(probes: Sequence[Probe], hits: Sequence[Hit]) -> list[Probe]:
 
 
 def _shortened(bench: Bench, hits: Sequence[Hit]) -> list[Hit]:
-    """The hits, the first of them made as short as it can be while it pays on the same tasks."""
+    """The hits, and the shortest of them made as short as it can be while it pays on the same tasks and stays what
+    it is: of its kind, and wrong by construction.
+    """
     if not hits:
         return []
     best = min(hits, key=lambda hit: len(hit.probe.completion))
-    tasks = [hit.probe.task for hit in hits if hit.probe.completion == best.probe.completion][:3]
-    text = minimised(best.probe.completion, lambda t: bool(t) and all(bench.paid(k, t) > HALF for k in tasks))
+    alike = [hit.probe for hit in hits if hit.probe.completion == best.probe.completion][:3]
+
+    def still_paid(text: str) -> bool:
+        return bool(text) and all(same_exploit(p, text) and bench.paid(p.task, text) > HALF for p in alike)
+
+    text = minimised(best.probe.completion, still_paid)
     share = bench.paid(best.probe.task, text)
     return [Hit(replace(best.probe, completion=text), share), *hits]
 
@@ -173,6 +180,3 @@ def _floor(bench: Bench, key: str) -> float:
     start = bench.prober.score(key, base).value
     lowering = [m for m in bench.source.markers[:40] if bench.prober.score(key, f"{base} {m}").value < start]
     return bench.prober.score(key, " ".join([base, *lowering])).value if len(lowering) > 1 else math.inf
-
-
-Judge = Callable[[Bench, Ledger], "list[Finding]"]

@@ -70,6 +70,8 @@ class Prober:
         self.calls = 0
         self.isolate = False
         self.hung = 0
+        self.dropped = 0
+        self._deadline = math.inf
         self.usual = 0.0
         self.uses_files = False
         self._child: subprocess.Popen[bytes] | None = None
@@ -105,8 +107,9 @@ class Prober:
         """Score calls, each at most once (remembered)."""
         fresh = [call for call in dict.fromkeys(calls) if call not in self.known]
         mode: Mode = "isolated" if self.isolate else "plain"
-        self.known.update(zip(fresh, self.run(fresh, mode), strict=True))
-        return [self.known[call] for call in calls]
+        done = zip(fresh, self.run(fresh, mode), strict=True)
+        self.known.update((call, outcome) for call, outcome in done if outcome is not NOT_RUN)
+        return [self.known.get(call, NOT_RUN) for call in calls]
 
     def score(self, task: str, completion: str) -> Outcome:
         """Score one completion."""
@@ -115,12 +118,28 @@ class Prober:
     def run(self, calls: Sequence[Call], mode: Mode, limit: float | None = None) -> list[Outcome]:
         """Score calls afresh in a mode of :mod:`assay.audit.worker`, remembering nothing."""
         done: list[Outcome] = []
-        if limit is None and self.hung >= MANY_HANGS:
-            return [Outcome(state="hang", reason="not run: the reward had hung too often")] * len(calls)
         while len(done) < len(calls):
-            done.extend(self._attempt(calls[len(done) :], mode, limit or self._patience()))
-        self.calls += len(calls)
+            if limit is None and (self.hung >= MANY_HANGS or self.out_of_time):
+                done += [NOT_RUN] * (len(calls) - len(done))
+                self.dropped += 1
+                break
+            size = len(calls) if mode == "batch" else self._chunk()
+            done += self._attempt(calls[len(done) : len(done) + size], mode, limit or self._patience())
+        self.calls += sum(outcome is not NOT_RUN for outcome in done)
         return done
+
+    def allow(self, seconds: float) -> None:
+        """Run calls for this long from now on; what comes later is not run (calls with a limit of their own are)."""
+        self._deadline = time.monotonic() + seconds
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the time that :meth:`allow` gave is over."""
+        return time.monotonic() > self._deadline
+
+    def _chunk(self) -> int:
+        """Items sent at once: few enough that a pipe never fills in both directions, and about a second's work."""
+        return max(1, min(CHUNK, int(1 / max(self.usual, 1e-3))))
 
     def _patience(self) -> float:
         """Seconds for one call: halved with every third hang, so that a reward that often hangs ends the day."""
@@ -156,17 +175,10 @@ class Prober:
         """Score as many calls as the worker survives; the last outcome may be a hang or a death."""
         self.start()
         items = [[call.task, call.completion] for call in calls]
-        done: list[Outcome] = []
-        for chunk_start in range(0, len(items), CHUNK if mode != "batch" else len(items)):
-            chunk = items[chunk_start : chunk_start + CHUNK] if mode != "batch" else items
-            if not self._send({"items": chunk, "mode": mode, "at_once": 1 if self.uses_files else AT_ONCE}):
-                return [*done, self._dead()]
-            for outcome in self._answers(len(chunk), limit):
-                done.append(outcome)
-                if outcome.state in ("hang", "died") and self._child is None:
-                    missing = len(items) - len(done) if mode == "batch" else 0
-                    return [*done, *[outcome] * missing]
-        return done
+        if not self._send({"items": items, "mode": mode, "at_once": 1 if self.uses_files else AT_ONCE}):
+            return [self._dead()]
+        done = list(self._answers(len(items), limit))
+        return [*done, *done[-1:] * (len(items) - len(done))] if mode == "batch" else done
 
     def _answers(self, count: int, limit: float) -> Iterator[Outcome]:
         for _ in range(count):
@@ -224,7 +236,7 @@ MANY_HANGS = 24
 AT_ONCE = 8
 """Forks that score side by side, as each costs more waiting than work; one where they could share a file."""
 CHUNK = 64
-"""Items sent at once: few enough that a pipe never fills in both directions."""
+NOT_RUN = Outcome(state="hang", reason="not run: the reward had hung too often, or the time was over")
 
 
 def _outcome(document: dict[str, Any]) -> Outcome:

@@ -75,6 +75,8 @@ def _gold_by_gold(bench: Bench, ledger: Ledger) -> list[Finding]:
     for task in own:
         low = bench.scales[task.key].low if task in bench.good_tasks else common
         paid = _is_paid(bench, task, templates, low, span)
+        if paid is None:
+            continue
         ledger.right_refused.append((task.key, not paid))
         if not paid:
             refused.append(task)
@@ -92,15 +94,18 @@ def _gold_by_gold(bench: Bench, ledger: Ledger) -> list[Finding]:
                          exploit=(task, text, "the full score: the gold itself"), refused=True)]  # fmt: skip
 
 
-def _is_paid(bench: Bench, task: AuditTask, templates: Sequence[str], low: float, span: float) -> bool:
+def _is_paid(bench: Bench, task: AuditTask, templates: Sequence[str], low: float, span: float) -> bool | None:
+    """Whether the gold is paid in any form; None where the reward never answered."""
     raw = task.row.get(task.column or "")
     values: list[str] = [task.gold.text, *([raw] if isinstance(raw, str) else [])]
-    for template in templates:
-        for value in values:
-            score = bench.prober.score(task.key, template.replace(SLOT, value)).value
-            if not math.isnan(score) and (math.isnan(low) or score - low > 0.5 * span):
-                return True
-    return any(bench.prober.score(task.key, t).value - low > 0.5 * span for t in task.completions)
+    texts = [template.replace(SLOT, value) for template in templates for value in values]
+    answered = False
+    for text in (*texts, *task.completions):
+        outcome = bench.prober.score(task.key, text)
+        answered |= outcome.state != "hang"
+        if not math.isnan(outcome.value) and (math.isnan(low) or outcome.value - low > 0.5 * span):
+            return True
+    return False if answered else None
 
 
 def _equivalents(bench: Bench, ledger: Ledger) -> list[Finding]:

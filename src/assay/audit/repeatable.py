@@ -32,7 +32,8 @@ def sample_calls(bench: Bench) -> list[Call]:
         wrong = bench.write(task, far_value(task.gold, [g for g in golds if g != task.gold.text]))
         right = bench.accepted(task)
         long = [f"{LONG_THOUGHT} {LONG_THOUGHT}\n{text}" for text in (wrong, right)]
-        found += [Call(task.key, text) for text in (JUNK[0], wrong, right, *long, bench.accepted(other), "")]
+        texts = (JUNK[0], wrong, right, bench.accepted(other), *([] if bench.slow else [*long, ""]))
+        found += [Call(task.key, text) for text in texts]
     return list(dict.fromkeys(found))
 
 

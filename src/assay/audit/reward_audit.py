@@ -34,6 +34,8 @@ PAYS_NOTHING = frozenset({
     "accepts_judge_injection", "pays_format_only", "pays_length", "pays_agreement",
 })  # fmt: skip
 """Ids that say what is paid without an answer; the search looks for nothing else."""
+BENCH_SHARE, PROBES_SHARE = 0.3, 0.4
+"""Of the time: for finding the accepted form, and for what is paid or refused; the rest is for behaviour."""
 Verdict = Literal["flawed", "no_flaw_found", "cannot_tell"]
 
 
@@ -84,6 +86,7 @@ def audit_reward(
     signature: str | None = None,
     chat: bool = False,
     time_limit: float = 5.0,
+    seconds: float = 50.0,
     train: TrainFunction | None = None,
     labelled: str | Path | None = None,
 ) -> AuditReport:
@@ -91,6 +94,7 @@ def audit_reward(
 
     Args:
         signature, chat: as for every reward. time_limit: seconds that one call may take.
+        seconds: time for all calls together (training apart); ``limits`` says when probes were left out for it.
         labelled: completions with the user's labels, for rates on them.
         train: trains a policy on the reward, to find what probes do not (see :mod:`assay.audit.search`).
 
@@ -111,8 +115,9 @@ def audit_reward(
         made = make_tasks(rows, list(about["names"]), source.keys)
         for task in made:
             prober.add_task(task.key, task.row)
+        prober.allow(seconds * BENCH_SHARE)
         bench, leaked = _bench(prober, source, made)
-        report = _report(bench, leaked, train)
+        report = _report(bench, leaked, train, seconds)
         if not marked:
             return report
         rates = labelled_rates(bench, marked)
@@ -130,9 +135,10 @@ def _bench(prober: Prober, source: RewardSource, tasks: Sequence[AuditTask]) -> 
     return build_bench(prober, source, tasks), True
 
 
-def _report(bench: Bench, leaked: bool, train: TrainFunction | None) -> AuditReport:
+def _report(bench: Bench, leaked: bool, train: TrainFunction | None, seconds: float) -> AuditReport:
     ledger = Ledger()
     start = time.monotonic()
+    bench.prober.allow(seconds * PROBES_SHARE)
     findings = _always(bench)
     numbers: dict[str, Any] = {}
     if bench.good_tasks and not bench.inverted:
@@ -145,7 +151,9 @@ def _report(bench: Bench, leaked: bool, train: TrainFunction | None) -> AuditRep
         if not any(f.status == "fail" and f.id in PAYS_NOTHING for f in findings):
             findings += climb(bench)
         if train is not None:
+            bench.prober.allow(math.inf)
             findings += search_by_training(bench, train)
+    bench.prober.allow(seconds * (1 - BENCH_SHARE - PROBES_SHARE))
     findings += repeatable_findings(bench, leaked)
     findings += hidden_error_findings(bench)
     findings += behaviour_findings(bench)
@@ -230,6 +238,8 @@ def _limits(bench: Bench) -> list[str]:
         )
     if bench.prober.hung >= MANY_HANGS:
         found.append("the reward hung on many texts: the rest of the probes was not run; mend that first")
+    elif bench.prober.dropped:
+        found.append("the reward is slow: some probes were left out for the time (--seconds gives more)")
     if not bench.has_gold:
         found.append("the tasks have no gold: only structure, behaviour and slopes were checked")
     return found

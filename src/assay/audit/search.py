@@ -52,7 +52,9 @@ def climb(bench: Bench) -> list[Finding]:
             break
     if not all(bench.paid(task, text) > HALF for task in tasks):
         return []
-    short = minimised(text, lambda t: all(bench.paid(task, t) > HALF for task in tasks))
+    short = minimised(
+        text, lambda t: all(bench.paid(task, t) > HALF and not answers(t, task) for task in tasks)
+    )
     return [_finding(bench, tasks, short)]
 
 
