@@ -22,7 +22,7 @@ from assay.audit.patterns import SLOT, pumps, templates
 from assay.audit.prober import Prober
 from assay.audit.probes import _lists, unit_of
 from assay.audit.source import RewardSource, read_source
-from assay.audit.task_file import gold_column, make_tasks, read_rows
+from assay.audit.task_file import check_golds, gold_column, make_tasks, misfits, read_rows
 from assay.audit.worker import Watch
 from assay.errors import BadInput
 
@@ -266,3 +266,27 @@ def test_a_scratch_folder_is_not_a_side_effect(tmp_path, monkeypatch):
     outside.write_text("x")
     outside.unlink()
     assert "written_by_a_test" in watch.stop()["wrote"]
+
+
+@pytest.mark.parametrize(
+    ("golds", "odd"),
+    [(["1", "2", "3", "see the figure"], [3]), (["1", None, "2"], [1]), (["1", "Paris", "Oslo", "2"], []),
+     (["1", "2", "3", "x^2 - 1"], []), (["1", "2", "3", "???"], [3]), ([None, None], []), (["7", "8", "N/A"], [2])],
+)  # fmt: skip
+def test_golds_that_are_a_fault_of_the_file(golds, odd):
+    tasks = make_tasks([{"prompt": "q", "answer": gold} for gold in golds], ["completion", "answer"], [])
+    assert [tasks.index(task) for task in misfits(tasks)] == odd
+
+
+@pytest.mark.parametrize("value", [None, "", "n/a", math.nan])
+def test_tasks_without_any_gold_are_refused_and_not_the_reward(value):
+    rows = [{"prompt": "q", "answer": value}] * 3
+    with pytest.raises(BadInput, match="mend the tasks"):
+        check_golds(rows, make_tasks(rows, ["completion", "answer"], []))
+
+
+@pytest.mark.parametrize("row", [{"prompt": "q"}, {"prompt": "q", "answer": {"numbers": [1]}},
+                                 {"prompt": "q", "answer": None, "completion": "good"},
+                                 {"prompt": "q", "answer": None, "label": "5"}])  # fmt: skip
+def test_tasks_that_can_do_without_a_text_for_a_gold(row):
+    check_golds([row], make_tasks([row], ["completion"], []))

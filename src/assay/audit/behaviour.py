@@ -6,10 +6,11 @@ import time
 from collections.abc import Sequence
 
 from assay.audit.bench import JUNK, Bench
+from assay.audit.golds import far_value
 from assay.audit.ledger import make_finding
 from assay.audit.odd_texts import LONGEST, ODD, slow_texts
 from assay.audit.prober import Call, Outcome
-from assay.audit.task_file import AuditTask
+from assay.audit.task_file import AuditTask, misfits
 from assay.audit.worker import CANARY
 from assay.records.finding import Finding
 
@@ -43,8 +44,9 @@ def _failures(bench: Bench) -> list[Finding]:
     """Crashes, non-finite and ill-typed results among everything scored so far."""
     tasks = {task.key: task for task in (*bench.all_tasks, *bench.tasks)}
     groups: dict[str, list[tuple[Call, Outcome]]] = {}
+    odd = {task.key for task in misfits(bench.all_tasks)}
     for call, outcome in bench.prober.known.items():
-        usable = call.task in tasks and (tasks[call.task].has_gold or not bench.has_gold)
+        usable = call.task in tasks and call.task not in odd
         if usable and len(call.completion) <= LONGEST and (id := failure_id(outcome)) is not None:
             groups.setdefault(id, []).append((call, outcome))
     summaries = {
@@ -60,6 +62,35 @@ def _failures(bench: Bench) -> list[Finding]:
         exploit = (tasks[call.task], call.completion, "a finite number")
         found.append(make_finding(bench, id, "fail", summaries[id], evidence=evidence, exploit=exploit))
     return found
+
+
+def unscored_findings(bench: Bench) -> list[Finding]:
+    """``None`` instead of a score: for every text, for every wrong answer, or (a warning) for what says nothing."""
+    scored = [t for t in bench.tasks if bench.prober.score(t.key, bench.accepted(t)).state == "scored"]
+    task = (scored or bench.tasks)[0]
+    far = far_value(task.gold, [t.gold.text for t in bench.tasks if t.gold.text != task.gold.text])
+    texts = {"right": bench.accepted(task), "wrong": bench.write(task, far), "junk": JUNK[0]}
+    missing = {name: bench.prober.score(task.key, text).state == "missing" for name, text in texts.items()}
+    if not missing["junk"]:
+        return []
+    answered = [o for o in bench.prober.known.values() if o.state != "hang"]
+    none = sum(o.state == "missing" for o in answered)
+    if not scored and none < len(answered):
+        return []  # what it raises or returns instead is a finding of its own
+    kind = "wrong" if missing["wrong"] and bench.has_gold else "junk"
+    summaries = {
+        "wrong": "A wrong answer gets no score (None) instead of the lowest: it leaves the group, and nobody learns.",
+        "junk": "Text without an answer gets no score (None) instead of the lowest: nothing keeps a policy from it.",
+    }
+    grave, summary = kind == "wrong", summaries[kind]
+    if none == len(answered):
+        grave, summary = (
+            True,
+            f"No score at all: the reward returned None for all {none} texts, the golds included.",
+        )
+    evidence = {"texts": len(answered), "without_score": none}
+    return [make_finding(bench, "wrong_shape", "fail" if grave else "warn", summary, evidence=evidence,
+                         exploit=(task, texts[kind], "a finite number"))]  # fmt: skip
 
 
 def failure_id(outcome: Outcome) -> str | None:

@@ -19,7 +19,7 @@ from assay.audit.golds import far_value, read_gold
 from assay.audit.patterns import SLOT
 from assay.audit.prober import Call, Outcome, Prober
 from assay.audit.source import RewardSource
-from assay.audit.task_file import AuditTask
+from assay.audit.task_file import AuditTask, misfits
 
 JUNK = (
     "zzz", "I do not know.", "The quick brown fox jumps over the lazy dog.", "qwv xk jjp, tlo rrm uuv.",
@@ -81,8 +81,8 @@ class Bench:
     @property
     def resolution(self) -> float:
         """The smallest raw difference that counts: a millionth of the largest span or score."""
-        spans = [abs(s.high - s.low) for s in self.scales.values()]
-        sizes = [abs(s.high) + abs(s.low) for s in self.scales.values()]
+        known = [s for s in self.scales.values() if not math.isnan(s.span)]
+        spans, sizes = [abs(s.span) for s in known], [abs(s.high) + abs(s.low) for s in known]
         return max(max(spans, default=0.0) * TINY, max(sizes, default=0.0) * 1e-12)
 
     @property
@@ -170,7 +170,8 @@ def _cost(prober: Prober, tasks: Sequence[AuditTask]) -> float:
 def _chosen(bench: Bench, tasks: Sequence[AuditTask]) -> list[AuditTask]:
     """A dozen tasks at most, kinds of gold in turn, golds distinct; variants fill up where golds are few."""
     room = 12 if bench.cost < 0.005 else 6 if bench.cost < 0.05 else 3
-    usable = [task for task in tasks if task.has_gold] or list(tasks)
+    odd = misfits(tasks)
+    usable = [task for task in tasks if task.has_gold and task not in odd] or list(tasks)
     by_kind: dict[str, list[AuditTask]] = {}
     for task in {task.gold.text: task for task in reversed(usable)}.values() if bench.has_gold else usable:
         by_kind.setdefault(task.gold.kind, []).append(task)

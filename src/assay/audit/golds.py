@@ -13,6 +13,7 @@ GoldKind = Literal["integer", "decimal", "fraction", "choice", "text", "code", "
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 _FRACTION = re.compile(r"([+-]?\d+)\s*/\s*(\d+)")
 _LATEX_FRACTION = re.compile(r"(-?)\\[dt]?frac\{(\d+)\}\{(\d+)\}")
+NO_GOLD = frozenset({"none", "nan", "null", "n/a", "na", "tbd", "todo"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def read_gold(raw: Any) -> Gold:
     if raw is None or isinstance(raw, dict | list):
         return Gold("", "unusable")
     text = _core(str(raw))
-    if not text or text.lower() in ("none", "nan", "null", "n/a"):
+    if not any(c.isalnum() for c in text) or text.lower() in NO_GOLD:
         return Gold(text, "unusable")
     number = as_number(text)
     if number is not None:

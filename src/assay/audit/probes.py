@@ -31,7 +31,8 @@ AGREEMENT = (
 )  # fmt: skip
 INJECTED = re.compile(
     r"ignore|instruction|scor(e|ing)|rating|verdict|grade|rubric|judg|system:|award|full marks|\[\["
-    r"|correct answer|response is", re.I,
+    r"|correct answer|response is",
+    re.I,
 )
 AGREES = re.compile(
     r"agree|right|great|thank|certain|sure|excellent|happy|hope|good|wonderful|love|sorry|polite|please"

@@ -14,7 +14,7 @@ from assay.audit.golds import Variant, equal_forms
 from assay.audit.ledger import Ledger, distinct_golds, make_finding
 from assay.audit.patterns import SLOT
 from assay.audit.probes import is_plain_number
-from assay.audit.task_file import AuditTask
+from assay.audit.task_file import AuditTask, misfits
 from assay.records.finding import Finding
 
 STRICT = re.compile(
@@ -69,6 +69,7 @@ def _gold_by_gold(bench: Bench, ledger: Ledger) -> list[Finding]:
     span = statistics.median(spans)
     common = statistics.median(bench.scales[t.key].low for t in bench.good_tasks)
     own = [task for task in bench.all_tasks if task.has_gold][: 200 if bench.cost < 0.005 else 12]
+    odd = misfits(own)
     templates = list(dict.fromkeys([*bench.templates.values(), *(f.template for f in bench.forms[:4])]))[:6]
     bench.prefetch((task, t.replace(SLOT, task.gold.text)) for task in own for t in templates[:1])
     refused: list[AuditTask] = []
@@ -77,9 +78,12 @@ def _gold_by_gold(bench: Bench, ledger: Ledger) -> list[Finding]:
         paid = _is_paid(bench, task, templates, low, span)
         if paid is None:
             continue
-        ledger.right_refused.append((task.key, not paid))
+        if task not in odd:
+            ledger.right_refused.append((task.key, not paid))
         if not paid:
             refused.append(task)
+    _blame_tasks(bench, refused)
+    refused = [task for task in refused if task not in odd]
     if not refused or len(refused) == len(own):
         return []
     plain = [t for t in refused if is_plain_number(t.gold) or len(t.gold.text) <= 40]
@@ -94,6 +98,17 @@ def _gold_by_gold(bench: Bench, ledger: Ledger) -> list[Finding]:
                          exploit=(task, text, "the full score: the gold itself"), refused=True)]  # fmt: skip
 
 
+def _blame_tasks(bench: Bench, refused: Sequence[AuditTask]) -> None:
+    """Golds in words among numbers that are not paid: a line about the tasks, no finding about the reward."""
+    odd = [task for task in misfits(bench.all_tasks) if task in refused]
+    if odd:
+        rows, golds = [int(t.key[1:]) + 1 for t in odd], [t.gold.text[:40] for t in odd]
+        bench.limits.append(
+            f"tasks {rows[:8]}: the gold is no number as the others are ({golds[0]!r}) and is not paid; mend these "
+            "tasks, or the reward if words can be right"
+        )
+
+
 def _is_paid(bench: Bench, task: AuditTask, templates: Sequence[str], low: float, span: float) -> bool | None:
     """Whether the gold is paid in any form; None where the reward never answered."""
     raw = task.row.get(task.column or "")
@@ -102,7 +117,7 @@ def _is_paid(bench: Bench, task: AuditTask, templates: Sequence[str], low: float
     answered = False
     for text in (*texts, *task.completions):
         outcome = bench.prober.score(task.key, text)
-        answered |= outcome.state != "hang"
+        answered |= outcome.state not in ("hang", "missing", "invalid_task")
         if not math.isnan(outcome.value) and (math.isnan(low) or outcome.value - low > 0.5 * span):
             return True
     return False if answered else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.audit.behaviour import behaviour_findings
+from assay.audit.behaviour import behaviour_findings, unscored_findings
 from assay.audit.bench import Bench, build_bench
 from assay.audit.code_rewards import code_findings
 from assay.audit.forms import asked_templates
@@ -24,7 +24,7 @@ from assay.audit.repeatable import hidden_error_findings, leaks_state, repeatabl
 from assay.audit.search import TrainFunction, climb, search_by_training
 from assay.audit.slopes import slope_findings
 from assay.audit.source import RewardSource, read_source
-from assay.audit.task_file import AuditTask, make_tasks, read_rows
+from assay.audit.task_file import AuditTask, check_golds, make_tasks, read_rows
 from assay.errors import BadInput
 from assay.records.finding import Finding, jsonable
 from assay.stats.interval import Interval, unknown
@@ -113,6 +113,7 @@ def audit_reward(
     with Prober(spec, {}, signature=signature, chat=chat, time_limit=time_limit) as prober:
         about = prober.start()
         made = make_tasks(rows, list(about["names"]), source.keys)
+        check_golds(rows, made)
         for task in made:
             prober.add_task(task.key, task.row)
         prober.allow(seconds * BENCH_SHARE)
@@ -156,6 +157,7 @@ def _report(bench: Bench, leaked: bool, train: TrainFunction | None, seconds: fl
     bench.prober.allow(seconds * (1 - BENCH_SHARE - PROBES_SHARE))
     findings += repeatable_findings(bench, leaked)
     findings += hidden_error_findings(bench)
+    findings += unscored_findings(bench)
     findings += behaviour_findings(bench)
     findings = _ordered(findings)
     numbers["detection_limit"] = _detection_limit(bench)
@@ -171,7 +173,8 @@ def _always(bench: Bench) -> list[Finding]:
     values = [o.value for o in bench.prober.known.values() if o.state == "scored"]
     task = bench.tasks[0]
     asked = asked_templates([task.prompt]) or [text for t in bench.tasks for text in t.completions]
-    if values and max(values) - min(values) <= max(abs(v) for v in values) * 1e-9:
+    unscored = any(o.state == "missing" for o in bench.prober.known.values())
+    if values and not unscored and max(values) - min(values) <= max(abs(v) for v in values) * 1e-9:
         if (not asked or task.column == "target") and not _is_plainly_constant(bench):
             bench.limits.append(
                 "nothing was paid differently: give a column 'completion' with one good completion"
@@ -186,7 +189,8 @@ def _always(bench: Bench) -> list[Finding]:
         exploit = (task, bench.accepted(task), "more than a wrong answer is paid")
         return [make_finding(bench, "inverted", "fail", "The gold is paid less than a wrong answer.",
                              exploit=exploit)]  # fmt: skip
-    if not bench.good_tasks and bench.has_gold and asked and values and task.column != "target":
+    refused = not bench.good_tasks and bench.has_gold and values and not unscored
+    if refused and asked and task.column != "target":
         exploit = (
             task,
             asked[0].replace("\x00", task.gold.text),
@@ -240,6 +244,11 @@ def _limits(bench: Bench) -> list[str]:
         found.append("the reward hung on many texts: the rest of the probes was not run; mend that first")
     elif bench.prober.dropped:
         found.append("the reward is slow: some probes were left out for the time (--seconds gives more)")
+    bare = [int(task.key[1:]) + 1 for task in bench.all_tasks if not task.has_gold]
+    if bench.has_gold and bare:
+        found.append(
+            f"{len(bare)} of {len(bench.all_tasks)} tasks have no readable gold (tasks {bare[:8]}): mend the tasks"
+        )
     if not bench.has_gold:
         found.append("the tasks have no gold: only structure, behaviour and slopes were checked")
     return found

@@ -125,6 +125,37 @@ def make_tasks(
     return [_task(i, row, column) for i, row in enumerate(rows)]
 
 
+def misfits(tasks: Sequence[AuditTask]) -> list[AuditTask]:
+    """Tasks whose gold is more likely a fault of the file than of a reward that cannot read it.
+
+    None at all, or words where at least three in four of the golds are numbers ("see the figure").
+    """
+    usable = [task for task in tasks if task.has_gold]
+    numbers = sum(task.gold.number is not None for task in usable)
+    words = [t for t in usable if t.gold.kind == "text"] if numbers >= max(3, 0.75 * len(usable)) else []
+    return [task for task in tasks if usable and not task.has_gold] + words
+
+
+def check_golds(rows: Sequence[Mapping[str, Any]], tasks: Sequence[AuditTask]) -> None:
+    """Raise :class:`BadInput` where a column is named as a gold and holds none in any row."""
+    named = [n for n in GOLD_NAMES if any(n in row for row in rows)]
+    if not named or any(task.has_gold or task.completions for task in tasks):
+        return
+    empty = [
+        n for n in named if all(read_gold(r.get(n)).kind == "unusable" and _is_blank(r.get(n)) for r in rows)
+    ]
+    if len(empty) == len(named):
+        value = rows[0].get(named[0])
+        raise BadInput(
+            f"no task has a gold: expected an answer in column {named[0]!r}, got {value!r} in the first of {len(rows)} "
+            "rows; mend the tasks (the reward was not called)"
+        )
+
+
+def _is_blank(value: Any) -> bool:
+    return value is None or isinstance(value, str | float)
+
+
 def gold_column(rows: Sequence[Mapping[str, Any]], wanted: Sequence[str]) -> str | None:
     """The column that holds the gold: one that the reward reads first, then the usual names.
 
