@@ -254,3 +254,43 @@ def test_a_full_experiment_is_reported_in_seconds(fixtures, tmp_path):
     before = time.process_time()
     write_report(root)
     assert time.process_time() - before < 8
+
+
+SECOND_PATH = {
+    "alarms": ["length grew from 8.0 to 20.0 tokens <script>"],
+    "checkpoints": [
+        {"label": "step 0", "kl": 0.0, "reward": 0.0, "truth": 0.35},
+        {"label": "step 9", "kl": 2.25, "reward": 0.9, "truth": None},
+    ],
+    "best_of_n": [{"label": "best of 4", "kl": 0.636, "reward": 0.67, "truth": 0.5}],
+    "fits": [{"form": "quadratic", "a": 0.5, "b": 0.25, "rmse": 0.01, "peak_distance": 1.0}],
+    "checklist": {
+        "KL tracked": {"done": True, "evidence": "2.250 nats at step 9"},
+        "samples read": {"done": False, "evidence": "nobody can tick this but you"},
+    },
+}
+
+
+def test_a_learned_reward_shows_its_alarms_laws_and_checklist(fixtures, tmp_path, no_pictures):
+    root = fixtures.write_run(tmp_path / "run", [0.2, 0.5], [0.0, 0.2]).root
+    (root / "overoptimisation.json").write_text(json.dumps(SECOND_PATH))
+    page = write_report(root).read_text("utf-8")
+    section = page[page.index("id='learned'") :]
+    assert "&lt;script&gt;" in section
+    order = [section.index(label) for label in ("step 0", "best of 4", "step 9")]
+    assert order == sorted(order), "policies stand by their KL"
+    assert "☑ KL tracked" in section
+    assert "☐ samples read" in section
+    assert "0.250" in section
+    shown = CliRunner().invoke(app, ["report", str(root)])
+    assert "alarm: length grew" in shown.output
+
+
+def test_a_verified_reward_has_no_such_section_and_half_a_document_is_refused(
+    fixtures, tmp_path, no_pictures
+):
+    root = fixtures.write_run(tmp_path / "run", [0.2, 0.5], [0.0, 0.2]).root
+    assert "id='learned'" not in write_report(root).read_text("utf-8")
+    (root / "overoptimisation.json").write_text('{"alarms": [')
+    with pytest.raises(BadInput, match="expected JSON"):
+        write_report(root)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.report import words
+from assay.report import second_path, words
 from assay.report.load import Experiment
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ def print_experiment(experiment: Experiment, console: Console | None = None) -> 
     for arm, hacking in experiment.evaluated:
         said = f": {words.MEANING[hacking.verdict]} {hacking.reason} {words.choice(hacking)}"
         out.print(Text.assemble((arm.name, "bold"), " ", _verdict(hacking.verdict), said))
+        for line in second_path.console_lines(arm.second_path) if arm.second_path else ():
+            out.print(f"  {line}", style="yellow", markup=False)
 
 
 def _print_summary(experiment: Experiment, out: Console) -> None:

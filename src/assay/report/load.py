@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+Document = Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Arm:
     """One run: its measures, its evaluated samples by step, its metrics by step.
@@ -27,6 +30,7 @@ class Arm:
         tables: step to the table of the matched checkpoint.
         metrics: rows of ``metrics.jsonl``.
         gold_reward: what the gold is paid. learned: whether the reward is a model without a scale.
+        second_path: what is measured of a learned reward beside; None for another.
     """
 
     name: str
@@ -36,6 +40,7 @@ class Arm:
     metrics: Sequence[Mapping[str, Any]]
     gold_reward: float = 1.0
     learned: bool = False
+    second_path: Document | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,11 @@ class Experiment:
     def evaluated(self) -> list[tuple[Arm, Hacking]]:
         """The arms that have measures."""
         return [(arm, arm.hacking) for arm in self.arms if arm.hacking is not None]
+
+
+def learned_arms(experiment: Experiment) -> list[tuple[str, Document]]:
+    """Names and documents of the arms whose reward was learned."""
+    return [(arm.name, arm.second_path) for arm in experiment.arms if arm.second_path is not None]
 
 
 def load(root: Path) -> Experiment:
@@ -85,7 +95,17 @@ def load_arm(name: str, root: Path) -> Arm:
     gold, learned = float(_setting(run, "gold_reward", 1.0)), bool(_setting(run, "learned", False))
     checkpoints = [MatchedCheckpoint.from_table(step, table) for step, table in tables.items()]
     hacking = measure(checkpoints, gold_reward=gold, learned=learned) if checkpoints else None
-    return Arm(name, run, hacking, tables, folder.read_metrics(), gold, learned)
+    return Arm(name, run, hacking, tables, folder.read_metrics(), gold, learned, _second_path(root))
+
+
+def _second_path(root: Path) -> Document | None:
+    path = root / "overoptimisation.json"
+    if not path.is_file():
+        return None
+    try:
+        return cast("Document", json.loads(path.read_text("utf-8")))
+    except ValueError as error:
+        raise BadInput(f"{path}: expected JSON ({error}); run the experiment again to write it") from None
 
 
 def _single(root: Path) -> Experiment:

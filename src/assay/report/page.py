@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from assay.hacking import Hacking
-from assay.report import tables, words
+from assay.report import second_path, tables, words
 from assay.report.charts import STATE
-from assay.report.load import Arm, Experiment
+from assay.report.load import Arm, Experiment, learned_arms
 from assay.report.safe import escape, script_code, script_json
 from assay.report.vega import vega_bundle
 
@@ -29,6 +29,7 @@ def experiment_page(
             _arms(experiment),
             _pictures(experiment, specs),
             _choices(experiment),
+            second_path.section(learned_arms(experiment)),
             _READER,
             _footer(experiment),
         )
