@@ -153,7 +153,9 @@ def _report(bench: Bench, leaked: bool, train: TrainFunction | None, seconds: fl
             findings += climb(bench)
         if train is not None:
             bench.prober.allow(math.inf)
-            findings += search_by_training(bench, train)
+            trained = search_by_training(bench, train)
+            findings += trained.findings
+            numbers["training"] = {"samples": trained.samples, "clusters": trained.clusters}
     bench.prober.allow(seconds * (1 - BENCH_SHARE - PROBES_SHARE))
     findings += repeatable_findings(bench, leaked)
     findings += hidden_error_findings(bench)

@@ -86,12 +86,13 @@ def _audited(reward: str, tasks: str | None, *, train: bool, **options: Any) -> 
 
 
 def train_function() -> Any:
-    """The function that trains a small policy against a reward; raises BadInput while none is installed."""
+    """The function that trains a tiny policy against a reward; raises BadInput where torch is not installed."""
     import importlib.util
 
-    if importlib.util.find_spec("assay.train.attack") is None:
-        raise BadInput("--train is not available in this version of assay; run without --train: the audit then "
-                       "searches by probes and by a climb over their parts")  # fmt: skip
+    if importlib.util.find_spec("torch") is None:
+        raise BadInput(
+            "--train needs torch: pip install 'assay[train]' (the audit runs without --train as well)"
+        )
     return importlib.import_module("assay.train.attack").train_against
 
 
@@ -113,6 +114,8 @@ def _show(reward: str, report: AuditReport, document: dict[str, Any]) -> None:
         console.print(f"  mend      {escape(finding.fix)}")
     console.print(f"\nwrong answers paid    {report.false_positive_rate}")
     console.print(f"right answers refused {report.false_negative_rate}")
+    for text, size in document.get("training", {}).get("clusters", {}).items():
+        console.print(f"trained policy: {size} samples like {escape(repr(text[:100]))}")
     for id, rows in document.get("run", {}).items():
         shares = ", ".join(f"{row['step']}: {row['share']:.0%}" for row in rows if row["share"] is not None)
         console.print(f"in the run, {id}: {shares}")
