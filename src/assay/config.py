@@ -62,6 +62,49 @@ class LearnedRewardOptions(BaseModel):
     folder: str | None = Field(default=None, description="where it lies; an experiment makes and sets it")
 
 
+class KLControlOptions(BaseModel):
+    """How the KL coefficient and the number of updates react to the measured KL."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    target: float | None = Field(
+        default=None,
+        gt=0,
+        description="KL to the reference to hold, nats a sequence: kl_coef moves (Ziegler)",
+    )
+    horizon: int = Field(default=10_000, ge=1, description="completions over which the coefficient moves")
+    stop_at: float | None = Field(
+        default=None,
+        gt=0,
+        description="KL to the sampling policy, nats a token: past 1.5 times it a batch's updates end",
+    )
+
+
+class CurriculumOptions(BaseModel):
+    """Sample prompts by their running pass rate; see ``assay.algos.curriculum.Curriculum``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    decay: float = Field(default=0.8, gt=0, le=1, description="of old counts at each step; 1 never forgets")
+    low: float = Field(default=0.1, ge=0, le=1, description="below this pass rate a prompt gets the floor")
+    high: float = Field(default=0.9, ge=0, le=1, description="above it likewise")
+    floor: float = Field(default=0.05, gt=0, le=1, description="smallest weight beside the best prompt's 1")
+    right: float = Field(default=0.5, description="reward from which a completion counts as passed")
+
+
+class ImportanceOptions(BaseModel):
+    """Weights for a sampler that is not the trained policy; see ``assay.maths.importance``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    level: Literal["token", "sequence", "geometric"] = "token"
+    outside: Literal["truncate", "mask"] = Field(
+        default="truncate", description="clamp to the bounds, or drop"
+    )
+    high: float | None = Field(default=2.0, ge=1, description="largest weight; null leaves it open")
+    low: float | None = Field(default=None, ge=0, le=1, description="smallest weight")
+
+
 class ModelSizes(BaseModel):
     """Sizes of the embedded model."""
 
@@ -97,6 +140,16 @@ class ModelOptions(BaseModel):
     lora: LoraOptions | None = Field(default=None, description="train an adapter of rank 16: lora.rank=16")
     gradient_checkpointing: bool = Field(default=False, description="less memory, a third more time")
     chat_template: bool = Field(default=False, description="a prompt is a user's turn in the chat template")
+    shard: bool = Field(
+        default=False, description="split weights, gradients and optimiser over the processes (FSDP2)"
+    )
+    system_prompt: str | None = Field(default=None, description="the system's turn before it")
+
+    @model_validator(mode="after")
+    def _system_prompt_has_a_template(self) -> ModelOptions:
+        if self.system_prompt is not None and not self.chat_template:
+            raise ValueError("system_prompt needs chat_template=true")
+        return self
 
 
 class RunConfig(ModelOptions):
@@ -105,7 +158,7 @@ class RunConfig(ModelOptions):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: int = Field(default=0, ge=0)
-    model: str = Field(default="tiny", description="'tiny', or a folder in Hugging Face format")
+    model: str = Field(default="tiny", description="'tiny', a folder in Hugging Face format, or package:NAME")
     sizes: ModelSizes = Field(default=ModelSizes())
     warm_start: WarmStart = Field(default=WarmStart())
     tasks: str = Field(default="proofs-v1", description="a versioned name, or a file of tasks")
@@ -133,6 +186,12 @@ class RunConfig(ModelOptions):
     algorithm: str = "reinforce"
     match: Literal["trl", "verl", "openrlhf"] | None = None
     algorithm_options: dict[str, Any] = Field(default_factory=dict)
+    kl_control: KLControlOptions | None = Field(default=None, description="kl_control.target=6, .stop_at=0.1")
+    curriculum: CurriculumOptions | None = Field(default=None, description="on with curriculum={}")
+    importance: ImportanceOptions | None = Field(default=None, description="on with importance={}")
+    recompute_old_logprobs: bool | None = Field(
+        default=None, description="score the samples by the trainer; by default where importance needs it"
+    )
     steps: int = Field(default=150, ge=1)
     batch_size: int = Field(default=64, ge=1, description="completions a step")
     group_size: int = Field(default=8, ge=1, description="completions a prompt")

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from assay.algos.batch import LossTerms, TokenBatch, prepare
 from assay.algos.credit import assign_credit
-from assay.algos.measure import combine_metrics, step_metrics
+from assay.algos.measure import Weights, combine_metrics, step_metrics
 from assay.algos.parts import Correction, Credit, KLPenalty, Overlong, Surrogate
 from assay.errors import BadInput
 from assay.maths.advantages import group_statistics
@@ -176,13 +176,13 @@ class Algorithm:
             b.logp_BT, b.old_logp_BT, b.mask_BT, self.surrogate.level, bound=self.surrogate.bound
         )
         policy_BT = self._policy_loss(b, log_ratio_BT)
-        weight_BT = self._weights(b)
-        if weight_BT is not None:
-            policy_BT = policy_BT * weight_BT
+        weights = self._weights(b)
+        if weights is not None:
+            policy_BT = policy_BT * weights.used_BT
         policy = aggregate(policy_BT, b.mask_BT, denominator, self.aggregation)
         kl = self._kl_loss(b, denominator)
         entropy = self._entropy_loss(b, denominator)
-        metrics = step_metrics(b, log_ratio_BT, self.surrogate, weight_BT)
+        metrics = step_metrics(b, log_ratio_BT, self.surrogate, weights)
         return LossTerms(policy + kl + entropy, policy.detach(), kl.detach(), entropy.detach(), metrics)
 
     def _policy_loss(self, b: TokenBatch, log_ratio_BT: Tensor) -> Tensor:
@@ -201,21 +201,15 @@ class Algorithm:
             dual_clip=s.dual_clip,
         )
 
-    def _weights(self, b: TokenBatch) -> Tensor | None:
+    def _weights(self, b: TokenBatch) -> Weights | None:
         if self.correction is None:
             return None
         if b.sampler_logp_BT is None:
             raise BadInput(f"{self.name} has an importance correction; the batch needs sampler_logp_BT")
-        c = self.correction
-        return importance_weights(
-            b.old_logp_BT,
-            b.sampler_logp_BT,
-            b.mask_BT,
-            level=c.level,
-            high=c.high,
-            low=c.low,
-            outside=c.outside,
-        )
+        c, inputs = self.correction, (b.old_logp_BT, b.sampler_logp_BT, b.mask_BT)
+        free_BT = importance_weights(*inputs, level=c.level, high=None)
+        used_BT = importance_weights(*inputs, level=c.level, high=c.high, low=c.low, outside=c.outside)
+        return Weights(used_BT, free_BT)
 
     def _kl_loss(self, b: TokenBatch, denominator: float) -> Tensor:
         if not (self.kl.coef and self.kl.where == "loss"):

@@ -116,3 +116,12 @@ def difficulty_histogram(
         else:
             counts[1 + min(int(rate * bins), bins - 1)] += 1
     return Histogram([0.0, *inner.tolist(), 1.0], counts, unseen)
+
+
+def difficulty_metrics(state: Mapping[str, Sequence[float]], prompts: Iterable[str]) -> dict[str, float]:
+    """Count prompts by pass rate under flat names: ``difficulty/never``, ``difficulty/0.1-0.2``, and so on."""
+    histogram = difficulty_histogram(state, prompts)
+    inner = zip(histogram.edges[1:-2], histogram.edges[2:-1], strict=True)
+    names = ["never", *(f"{low:.1f}-{high:.1f}" for low, high in inner), "always"]
+    found = {f"difficulty/{name}": float(n) for name, n in zip(names, histogram.counts, strict=True)}
+    return found | {"difficulty/unseen": float(histogram.unseen)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -13,8 +14,15 @@ from assay.maths.kl import kl_estimate
 from assay.maths.policy import clipped_tokens
 
 
+class Weights(NamedTuple):
+    """Importance weights (B, T): as they multiply the loss, and before their bounds."""
+
+    used_BT: Tensor
+    free_BT: Tensor
+
+
 def step_metrics(
-    b: TokenBatch, log_ratio_BT: Tensor, surrogate: Surrogate, weight_BT: Tensor | None
+    b: TokenBatch, log_ratio_BT: Tensor, surrogate: Surrogate, weights: Weights | None
 ) -> dict[str, float]:
     """Sums over one micro-batch's trained tokens; the keys end in ``tokens``, ``sum``, ``max`` or ``min``."""
     mask_BT = b.mask_BT
@@ -45,9 +53,12 @@ def step_metrics(
             sums[f"kl_{name}_sum"] = float(kl_estimate(logp, ref, name).sum())
     if b.kl_BT is not None:
         sums["kl_exact_sum"] = float(b.kl_BT.detach()[mask_BT].sum())
-    if weight_BT is not None:
-        weight = weight_BT[mask_BT]
+    if weights is not None:
+        weight, free = weights.used_BT[mask_BT], weights.free_BT[mask_BT]
+        if free.numel():
+            sums["weight_max"] = float(free.max())
         sums |= {
+            "clipped_weight_tokens": float((weight != free).sum()),
             "weight_sum": float(weight.sum()),
             "weight_square_sum": float(weight.square().sum()),
             "dropped_tokens": float((weight == 0).sum()),
@@ -64,7 +75,8 @@ def combine_metrics(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     log ratio was cut at its bound before ``exp``. ``old_kl``: KL to the proximal policy,
     nats a token (k3 form, never below 0). ``surprise``: mean -log p. With an entropy: ``entropy``, nats a
     token. With a reference: ``kl`` (k3) and ``kl_k1``, nats a token, and ``kl_sequence``, the k1 sum a
-    sequence; with an exact KL: ``kl_exact``. With a correction: ``weight_mean``, ``weight_effective``
+    sequence; with an exact KL: ``kl_exact``. With a correction: ``weight_mean`` as used, ``weight_max`` before
+    the bounds, ``weight_clipped`` (share of tokens whose weight a bound changed), ``weight_effective``
     (effective sample size, as a share) and ``weight_dropped`` (share of tokens).
     """
     total: dict[str, float] = {}
@@ -91,6 +103,7 @@ def combine_metrics(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
         "kl_exact": "kl_exact_sum",
         "weight_mean": "weight_sum",
         "weight_dropped": "dropped_tokens",
+        "weight_clipped": "clipped_weight_tokens",
     }
     metrics |= {name: share(key) for name, key in named.items() if key in total}
     if "clip_low_tokens" in total:
@@ -99,6 +112,8 @@ def combine_metrics(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
         metrics["ratio_min"] = total.get("ratio_min", math.nan)
     if "kl_k1_sum" in total:
         metrics["kl_sequence"] = share("kl_k1_sum", sequences)
+    if "clipped_weight_tokens" in total:
+        metrics["weight_max"] = total.get("weight_max", math.nan)
     if total.get("weight_square_sum"):
         metrics["weight_effective"] = total["weight_sum"] ** 2 / (tokens * total["weight_square_sum"])
     return metrics

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from assay.errors import BadInput, nearest
 from assay.maths.advantages import TOLERANCE
-from assay.maths.importance import WeightLevel
+from assay.maths.importance import WEIGHT_LEVELS, WeightLevel
 from assay.maths.kl import Estimator
 from assay.maths.policy import Level
 
@@ -167,6 +167,13 @@ class Correction:
     outside: Literal["truncate", "mask"] = "truncate"
     high: float | None = 2.0
     low: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.level not in WEIGHT_LEVELS or self.outside not in ("truncate", "mask"):
+            raise BadInput(
+                f"expected a level token, sequence or geometric and outside truncate or mask, got "
+                f"{self.level!r} and {self.outside!r}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ class TokenScores(NamedTuple):
     mask_BT: Tensor
 
 
-def token_scores(policy: Policy, rows: TokenRows, *, temperature: float = 1.0) -> TokenScores:
+def token_scores(policy: Policy, rows: TokenRows, temperature: float = 1.0) -> TokenScores:
     """Score every completion token under ``policy`` at the sampling temperature; float32 log-probs."""
     logits_NV, targets_N, mask_BT = _completion_logits(policy, rows, temperature)
     logp_NV = F.log_softmax(logits_NV, dim=-1)

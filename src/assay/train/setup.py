@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from assay.algos.algorithm import Algorithm
+from assay.algos.dpo import Preference
+from assay.algos.kl_control import KLControl
+from assay.algos.parts import Correction
+from assay.algos.ppo import ActorCritic
 from assay.algos.recipes import make_algorithm
 from assay.config import RunConfig
 from assay.engines.request import Request, SamplingSettings
@@ -42,8 +46,59 @@ class Scoring:
 
 
 def algorithm_of(config: RunConfig) -> Algorithm:
-    """The algorithm a configuration names, with its options and preset."""
-    return make_algorithm(config.algorithm, match=config.match, **config.algorithm_options)
+    """The algorithm a configuration names, with its options, preset and importance weights.
+
+    Raises:
+        BadInput: what the run's keys ask for and this method cannot have.
+    """
+    algorithm = make_algorithm(config.algorithm, match=config.match, **config.algorithm_options)
+    if config.importance is not None:
+        algorithm = replace(algorithm, correction=Correction(**config.importance.model_dump()))
+    _refuse_impossible(config, algorithm)
+    return algorithm
+
+
+def kl_control_of(config: RunConfig) -> KLControl:
+    """How the run's KL coefficient and number of updates react to the measured KL; by default not at all."""
+    asked = config.kl_control
+    if asked is None:
+        return KLControl()
+    if asked.target is None:
+        return KLControl(stop_at=asked.stop_at)
+    return KLControl(kind="adaptive", target=asked.target, horizon=asked.horizon, stop_at=asked.stop_at)
+
+
+def _refuse_impossible(config: RunConfig, algorithm: Algorithm) -> None:
+    name, control = algorithm.name, kl_control_of(config)
+    if isinstance(algorithm, Preference):
+        asked = [
+            key
+            for key in ("kl_control", "curriculum", "importance", "recompute_old_logprobs")
+            if getattr(config, key)
+        ]
+        if asked:
+            raise BadInput(
+                f"{name} learns from pairs and has no {asked[0]}; leave it out, or use algorithm=grpo"
+            )
+        return
+    if control.kind == "adaptive" and isinstance(algorithm, ActorCritic):
+        raise BadInput(
+            f"kl_control.target: {name} holds its KL by its own option kl_target; set that instead"
+        )
+    if control.kind == "adaptive" and not algorithm.kl.coef:
+        raise BadInput(
+            f"kl_control.target moves kl_coef, which is 0 for {name}; set kl_coef=0.05, for example"
+        )
+    if control.stop_at is not None and algorithm.single_update:
+        raise BadInput(
+            f"kl_control.stop_at ends the updates on a batch early, and {name} makes one; set minibatches or "
+            "epochs above 1, or leave it out"
+        )
+    if algorithm.correction is not None and config.recompute_old_logprobs is False:
+        raise BadInput(
+            "importance weights compare the trainer's log-probs with the sampler's; expected "
+            "recompute_old_logprobs true or left out, got false; or leave importance and importance_cap out"
+        )
 
 
 def task_set_of(config: RunConfig) -> TaskSet:
