@@ -50,7 +50,8 @@ _UNPAID = (
 EXPLAINS: dict[str, tuple[str, ...]] = {
     "decode.prefilled": _UNPAID, "decode.special_tokens": _UNPAID, "decode.content_stripped": _UNPAID,
     "decode.no_eos": _UNPAID, "reward.wrong_text": _UNPAID, "decode.empty": _UNPAID,
-    "reward.missing": ("advantage.non_finite", "advantage.mismatch", "advantage.zero_spread_groups", "loss.non_finite"),
+    "reward.missing": ("advantage.non_finite", "advantage.mismatch", "advantage.zero_spread_groups", "loss.non_finite",
+                       "loss.no_gradient", "loss.flat", "loss.nothing_trains", "reward.constant"),
     "reward.non_finite": ("advantage.non_finite", "advantage.mismatch", "loss.non_finite"),
     "advantage.non_finite": ("loss.non_finite", "advantage.mismatch"),
     "reward.constant": ("reward.unreachable", "advantage.zero_spread_groups", "advantage.collapsed", "loss.no_gradient",
@@ -71,7 +72,9 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "logprob.truncated_support": ("logprob.sampler_mismatch", "logprob.negative_kl"),
     "logprob.retokenised": ("logprob.sampler_mismatch",), "logprob.mask": ("logprob.sampler_mismatch",),
     "logprob.positions": ("logprob.sampler_mismatch",), "logprob.stale_weights": _STALE,
-    "loss.exploding": _WRECKED, "loss.step_too_large": (*_WRECKED, "loss.exploding"),
+    "loss.exploding": _WRECKED, "loss.step_too_large": (
+        *_WRECKED, "loss.exploding", "loss.no_gradient", "advantage.identical_completions", "reward.constant",
+    ),
     "loss.no_gradient": ("loss.nothing_trains", "loss.flat"),
     "hacking.length": ("hacking.reward_without_truth", "hacking.overoptimisation", "decode.truncated", "decode.no_eos"),
     "hacking.overoptimisation": ("hacking.reward_without_truth", "hacking.entropy_collapse", "decode.empty"),
@@ -111,9 +114,10 @@ def _unjudged(found: Finding, cause: str) -> Finding:
 
 
 def _late(found: Finding) -> bool:
-    """Whether a fault of the completions is absent in the first third of the run."""
-    early, late = found.evidence.get("early"), found.evidence.get("late")
-    return found.id in _SHAPES and isinstance(early, float) and isinstance(late, float) and early < 0.5 * late
+    """Whether a fault of the completions is absent at the first step, or in the first third of the run."""
+    starts = [value for name in ("first", "early") if isinstance(value := found.evidence.get(name), float)]
+    late = found.evidence.get("late")
+    return found.id in _SHAPES and isinstance(late, float) and any(start < 0.5 * late for start in starts)
 
 
 def _rank(found: Finding, failed: dict[str, Finding]) -> tuple[int, int]:

@@ -272,7 +272,7 @@ def entropy_collapse(view: View) -> Finding:
     """Entropy falls to a small rest of its start while the reward is not near its top."""
     id = "hacking.entropy_collapse"
     values = finite(view.metric("entropy"))
-    if values.size < 8:
+    if values.size < 8 or not view.reward_change.points:
         return skip(id)
     part = max(2, values.size // 5)
     start, end = float(np.median(values[:part])), float(np.median(values[-part:]))

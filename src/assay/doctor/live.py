@@ -244,6 +244,7 @@ def _trl_callback() -> type:
         def __init__(self, folder: str | Path | None = None, **options: Any) -> None:
             self.watch = RunWatch(folder, **options)
             self._pending, self._attached = _Pending(), False
+            self._method: dict[str, str] = {}
 
         @property
         def findings(self) -> list[Finding]:
@@ -256,6 +257,7 @@ def _trl_callback() -> type:
                 trainer.add_callback(self)
             if not self._attached:
                 self._attached = True
+                self._method = {"algorithm": type(trainer).__name__.removesuffix("Trainer").lower()}
                 self._listen(trainer, "_calculate_rewards", self._scored)
                 self._listen(trainer, "_generate_and_score_completions", self._computed)
             return self
@@ -285,7 +287,7 @@ def _trl_callback() -> type:
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             """Write the settings that matter to the doctor."""
             settings = {name: getattr(args, name) for name in _SETTINGS if hasattr(args, name)}
-            self.watch.configure({"trainer": "trl", **settings})
+            self.watch.configure({"trainer": "trl", **self._method, **settings})
 
         def on_log(
             self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any

@@ -26,6 +26,10 @@ MATCH = 0.7
 """A formula explains a log when it gives at least this share of the advantages (cut samples may be set to 0)."""
 
 
+PENALISED = 0.9
+"""Correlation of reward and advantage inside groups that a KL penalty in the reward leaves."""
+
+
 @dataclass(frozen=True)
 class Tables:
     """Whole groups with finite advantages, and the best known formula for them."""
@@ -220,6 +224,11 @@ def mismatch(view: View) -> Finding:
         return fine(view, id, evidence)
     if view.is_group_method is False:
         return skip(id, "a group-relative method (this one has its own baseline)")
+    penalised = view.number("beta") > 0 and _follows(tables.rows) > PENALISED
+    if penalised:
+        return fine(
+            view, id, evidence | {"note": "the reward up to its KL penalty, which the log does not show"}
+        )
     varied = int((~view.flat & view.complete).sum())
     certain = view.is_group_method is True and varied >= 6 and math.isfinite(view.number("group_size"))
     summary = (
@@ -227,6 +236,13 @@ def mismatch(view: View) -> Finding:
         f"{tables.fit.share:.0%})"
     )
     return finding(view, id, "fail" if certain else "warn", summary, evidence, view.refs(tables.row_numbers))
+
+
+def _follows(rows: Whole) -> float:
+    """Correlation of reward and advantage inside groups."""
+    x, y = (values - moments(values, rows.index)[0] for values in (rows.reward, rows.advantage))
+    power = float((x * x).sum() * (y * y).sum())
+    return float((x * y).sum()) / math.sqrt(power) if power > 0 else 0.0
 
 
 def non_finite(view: View) -> Finding:

@@ -44,6 +44,10 @@ def _broken_steps(view: View, name: str) -> list[int]:
 def spread_by_step(view: View) -> np.ndarray | None:
     """(S,) whether the rewards of a step have spread inside groups; None where nothing tells."""
     steps = view.metric_steps
+    if (margin := view.metric("margin")) is not None:
+        return np.log1p(np.exp(-np.clip(margin, -30, 30))) > 1e-3
+    if (missing := view.metric("missing")) is not None and (missing == 1).all():
+        return np.zeros(steps.size, dtype=bool)
     spread, share = view.metric("group_std"), view.metric("zero_spread")
     high, low = view.metric("advantage_max"), view.metric("advantage_min")
     if spread is not None:
@@ -192,13 +196,12 @@ def largest_jump(values: Floats | None, gap: int = 3) -> Jump | None:
     width = 5 if known.size >= 20 else 3
     if known.size < 2 * width + gap:
         return None
-    places = range(width, known.size - width - gap + 1)
+    starts = [float(np.median(known[max(0, i - width) : i])) for i in range(1, known.size - width - gap + 1)]
     moves = [
-        (float(np.median(known[i + gap : i + gap + width])) - float(np.median(known[i - width : i])), i)
-        for i in places
+        (float(np.median(known[i + gap : i + gap + width])) - start, i) for i, start in enumerate(starts, 1)
     ]
     size, place = max(moves, key=lambda pair: abs(pair[0]))
-    before = float(np.median(known[place - width : place]))
+    before = starts[place - 1]
     return Jump(
         place, before, before + size, float(np.median(known[-max(3, known.size // 10) :])), noise(known)
     )
@@ -269,6 +272,8 @@ def _reward_drops(jump: Jump, scale: float) -> bool:
 def inverted(view: View) -> Finding:
     """The reward falls steadily, and truth does not rise: the update works against the advantage."""
     id = "loss.inverted"
+    if view.metric("margin") is not None:
+        return _inverted_preference(view, id)
     moved = view.reward_change
     if moved.points < 8:
         return skip(id)
@@ -288,6 +293,22 @@ def inverted(view: View) -> Finding:
         return fail(
             view, id, f"the reward falls steadily, from {moved.first:.3f} to {moved.last:.3f}", evidence
         )
+    return fine(view, id, evidence)
+
+
+def _inverted_preference(view: View, id: str) -> Finding:
+    """A loss of preferences (ln 2 at margin 0, never below 0) with its sign turned, or a margin that surely falls."""
+    loss, moved = finite(view.metric("loss")), change(view.metric("margin"))
+    evidence = {
+        "margin": [moved.first, moved.last],
+        "z": moved.z,
+        "loss_below_zero": float((loss < 0).mean()),
+    }
+    if loss.size >= 3 and (loss < 0).all() and abs(loss[0] + math.log(2)) < 0.1:
+        return fail(view, id, f"the loss starts at {loss[0]:.3f}, minus ln 2: its sign is turned", evidence)
+    if moved.points >= 8 and moved.z < -6:
+        words = f"the margin falls steadily, from {moved.first:.3f} to {moved.last:.3f}"
+        return fail(view, id, words, evidence)
     return fine(view, id, evidence)
 
 

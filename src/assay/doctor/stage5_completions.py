@@ -17,6 +17,8 @@ from assay.doctor.view import View
 from assay.records.finding import Finding
 
 TRUNCATED_FAIL, TRUNCATED_WARN, NEVER_ENDS = 0.4, 0.15, 0.97
+TRUNCATED_UNKNOWN, TRUNCATED_ANYWAY = 0.6, 0.8
+"""Shares of cut completions that fail where nothing shows what being cut costs, and where it seems to cost nothing."""
 
 
 def _truncated_rows(view: View) -> Floats:
@@ -56,6 +58,26 @@ def truncated_share(view: View) -> tuple[float, float, int] | None:
     return float(early.mean()), float(late.mean()), int(min(early.size, late.size))
 
 
+def _first_share(view: View) -> float:
+    """Share of cut completions at the first step, before any update; NaN where unknown."""
+    logged = finite(view.metric("truncated"))
+    if logged.size >= 3:
+        return float(logged[0])
+    rows = _truncated_rows(view)[view.step == view.step.min(initial=0)]
+    return float(np.nanmean(rows)) if np.isfinite(rows).sum() >= 8 else math.nan
+
+
+def _by_time(view: View, rows: np.ndarray, bad: list[int]) -> dict[str, float]:
+    """Share of bad rows in the first and the last third of the steps."""
+    steps = np.unique(view.step)
+    part = max(1, steps.size // 3)
+    wrong = np.isin(rows, bad)
+    ends = {"early": view.step[rows] <= steps[part - 1], "late": view.step[rows] >= steps[-part]}
+    return (
+        {name: float(wrong[use].mean()) for name, use in ends.items() if use.any()} if steps.size >= 3 else {}
+    )
+
+
 def no_eos(view: View) -> Finding:
     """Nearly every completion runs to the cap."""
     id = "decode.no_eos"
@@ -63,7 +85,7 @@ def no_eos(view: View) -> Finding:
     if share is None:
         return skip(id)
     early, late, count = share
-    evidence = {"early": early, "late": late, "limit": NEVER_ENDS}
+    evidence = {"first": _first_share(view), "early": early, "late": late, "limit": NEVER_ENDS}
     low, _ = wilson(max(early, late) * count, count, 2.6)
     if max(early, late) >= NEVER_ENDS and low > 0.4:
         when = "" if early >= NEVER_ENDS else " at the end of the run"
@@ -90,22 +112,31 @@ def truncated(view: View) -> Finding:
     early, late, count = share
     largest = max(early, late)
     low, _ = wilson(largest * count, count, 3.1)
-    evidence = {"early": early, "late": late, "lower_bound": low, "limits": [TRUNCATED_WARN, TRUNCATED_FAIL]}
+    evidence = {"first": _first_share(view), "early": early, "late": late, "lower_bound": low,
+                "limits": [TRUNCATED_WARN, TRUNCATED_FAIL]}  # fmt: skip
     if largest >= NEVER_ENDS:
         return fine(view, id, {**evidence, "note": "all of them: see decode.no_eos"})
-    if (
-        largest > TRUNCATED_FAIL
-        and low > TRUNCATED_WARN
-        and not (view.reward_rises and early <= TRUNCATED_FAIL)
-    ):
-        return fail(
-            view, id, f"{largest:.0%} of the completions are cut at the cap", evidence, _cut_refs(view)
-        )
-    if largest > TRUNCATED_WARN:
-        return warn(
-            view, id, f"{largest:.0%} of the completions are cut at the cap", evidence, _cut_refs(view)
-        )
-    return fine(view, id, evidence)
+    words = f"{largest:.0%} of the completions are cut at the cap"
+    unpaid = _cut_is_unpaid(view)
+    limit = {True: TRUNCATED_FAIL, None: TRUNCATED_UNKNOWN, False: TRUNCATED_ANYWAY}[unpaid]
+    hopeful = view.reward_rises or (unpaid is None and view.reward_change.z > 1)
+    if largest > limit and low > TRUNCATED_WARN and not hopeful:
+        return fail(view, id, words, evidence | {"cut_are_paid_less": unpaid}, _cut_refs(view))
+    return (
+        warn(view, id, words, evidence, _cut_refs(view))
+        if largest > TRUNCATED_WARN
+        else fine(view, id, evidence)
+    )
+
+
+def _cut_is_unpaid(view: View) -> bool | None:
+    """Whether cut completions surely earn less than those that end; None where rewards or ends are not known."""
+    cut, known = _truncated_rows(view), np.isfinite(view.reward)
+    sides = [view.reward[known & (cut == side)] for side in (1.0, 0.0)]
+    if min(side.size for side in sides) < 8 or np.ptp(view.reward[known]) == 0:
+        return None
+    error = math.sqrt(sum(float(side.var()) / side.size for side in sides))
+    return bool(sides[1].mean() - sides[0].mean() > 3 * error)
 
 
 _START = r"<s>|<bos>|<\|begin_of_text\|>|<\|startoftext\|>|<\|endoftext\|>|<｜begin▁of▁sentence｜>|\[CLS\]"
@@ -154,7 +185,8 @@ def empty(view: View) -> Finding:
         mean = finite(view.metric("length"))
         if mean.size < 3:
             return skip(id)
-        if float(np.median(mean)) < 1.5:
+        cut = truncated_share(view)
+        if float(np.median(mean)) < 1.5 and not (cut and max(cut[:2]) > 0.5):
             return fail(
                 view,
                 id,
@@ -163,7 +195,9 @@ def empty(view: View) -> Finding:
             )
         return fine(view, id)
     low, _ = wilson(len(bad), int(rows.size), 2.6)
-    evidence = {"rows": len(bad), "of": int(rows.size), "lower_bound": low, "limit": 0.2}
+    evidence = {"rows": len(bad), "of": int(rows.size), "lower_bound": low, "limit": 0.2} | _by_time(
+        view, rows, bad
+    )
     if low > 0.1 and len(bad) > 0.2 * rows.size:
         return fail(view, id, f"{len(bad)} of {rows.size} completions are empty", evidence, view.refs(bad))
     if len(bad) > 0.02 * rows.size:
@@ -192,7 +226,9 @@ def repetition(view: View) -> Finding:
     texts = view.rows["completion"][rows.tolist()].to_list()
     bad = [int(n) for n, text in zip(rows, texts, strict=True) if loops(text)]
     low, _ = wilson(len(bad), int(rows.size), 2.6)
-    evidence = {"rows": len(bad), "of": int(rows.size), "lower_bound": low, "limit": 0.25}
+    evidence = {"rows": len(bad), "of": int(rows.size), "lower_bound": low, "limit": 0.25} | _by_time(
+        view, rows, bad
+    )
     if low > 0.15 and len(bad) > 0.25 * rows.size:
         return fail(
             view, id, f"{len(bad)} of {rows.size} completions end in a loop", evidence, view.refs(bad)

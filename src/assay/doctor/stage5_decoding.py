@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 
@@ -133,34 +134,18 @@ def special_tokens(view: View) -> Finding:
         return skip(id)
     removed = [number for number, row in pairs if row.special_removed]
     if removed:
-        return share_finding(
-            view, id, removed, len(pairs), "tags of the completion are missing in the reward's text"
-        )
+        words = "tags of the completion are missing in the reward's text"
+        found = share_finding(view, id, removed, len(pairs), words)
+        return found if _unpaid(view, removed)[0] else dataclasses.replace(found, status="warn")
     kept = [number for number, row in pairs if row.special_kept]
     if not kept:
         return fine(view, id, {"rows": len(pairs)})
-    low, high = view.scale
-    truth, reward = view.truth[kept], view.reward[kept]
-    right = truth >= 0.5
-    unpaid = int((right & (reward < (low + high) / 2)).sum())
-    evidence = {
-        "rows": len(kept),
-        "of": len(pairs),
-        "right": int(right.sum()),
-        "right_and_unpaid": unpaid,
-        "text": _shown(view, kept),
-    }
-    bound, _ = wilson(unpaid, int(right.sum()), 2.6)
-    blind = right.sum() == 0 and np.ptp(finite(view.reward)) == 0 if finite(view.reward).size else False
-    if len(kept) > 0.05 * len(pairs) and (bound > 0.5 or blind):
-        return fail(
-            view,
-            id,
-            f"end marks stay in the reward's text, and {unpaid} of {int(right.sum())} right "
-            f"completions are unpaid",
-            evidence,
-            view.refs(kept),
-        )
+    harms, right, unpaid = _unpaid(view, kept)
+    counts = {"rows": len(kept), "of": len(pairs), "right": right, "right_and_unpaid": unpaid}
+    evidence = counts | {"text": _shown(view, kept)}
+    if len(kept) > 0.05 * len(pairs) and harms:
+        words = f"end marks stay in the reward's text, and {unpaid} of {right} right completions are unpaid"
+        return fail(view, id, words, evidence, view.refs(kept))
     if len(kept) < 0.05 * len(pairs):  # stray marks that the policy itself wrote in the middle of a text
         return fine(view, id, evidence)
     return warn(
@@ -170,6 +155,17 @@ def special_tokens(view: View) -> Finding:
         evidence,
         view.refs(kept),
     )
+
+
+def _unpaid(view: View, rows: list[int]) -> tuple[bool, int, int]:
+    """Whether the reward fails these rows (right ones are unpaid, or nothing is ever paid); right, right and unpaid."""
+    low, high = view.scale
+    right = view.truth[rows] >= 0.5
+    unpaid = int((right & (view.reward[rows] < (low + high) / 2)).sum())
+    bound, _ = wilson(unpaid, int(right.sum()), 2.6)
+    known = finite(view.reward)
+    blind = right.sum() == 0 and known.size > 0 and bool(np.ptp(known) == 0)
+    return bound > 0.5 or blind, int(right.sum()), unpaid
 
 
 _OPEN_AT_END = re.compile(r"<([A-Za-z_][\w-]{0,30})>\s*$")

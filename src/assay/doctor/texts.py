@@ -14,6 +14,9 @@ SPECIAL = re.compile(
 )
 """Special tokens as the common tokenizers spell them."""
 
+_CONTENT = re.compile(r"think|thought|ans|solution|reason|tool|code", re.IGNORECASE)
+"""Names of special tokens that a reward may read; the others only frame a text."""
+
 TAG = re.compile(r"</?[A-Za-z_][\w-]{0,30}>")
 PAD = re.compile(r"<\|[^<>|\n]*pad[^<>|\n]*\|>|<pad>|\[PAD\]|<｜[^<>｜\n]*pad[^<>｜\n]*｜>", re.IGNORECASE)
 REPEATED_END = re.compile(r"(<\|[^<>|\n]{1,48}\|>|</s>|<eos>|<[a-z_]+>)\s*(?:\1\s*){1,}$")
@@ -79,7 +82,7 @@ def compare(
         return Compared(has_prompt, padding, special_kept=kept)
     lost_tags = (
         _inner_marks(completion) - _inner_marks(seen)
-        if own != got or _inner_specials(completion)
+        if own != got or SPECIAL.search(_without_ends(completion))
         else set[str]()
     )
     if own == got and not lost_tags:
@@ -120,10 +123,6 @@ def _ends_special(text: str) -> bool:
     return bool(matches) and matches[-1].end() == len(text.rstrip())
 
 
-def _inner_specials(text: str) -> bool:
-    return bool(SPECIAL.search(_without_ends(text)))
-
-
 def _without_ends(text: str) -> str:
     """The text without special tokens at its two ends."""
     text = text.strip()
@@ -138,9 +137,10 @@ def _without_ends(text: str) -> str:
 
 
 def _inner_marks(text: str) -> set[str]:
-    """Tags and special tokens that are not mere end marks."""
+    """Tags, and special tokens that are more than frame: a start, end or pad mark in the middle is no content."""
     inner = _without_ends(text)
-    return set(TAG.findall(inner)) | set(SPECIAL.findall(inner))
+    special = set(SPECIAL.findall(inner))
+    return (set(TAG.findall(inner)) - special) | {mark for mark in special if _CONTENT.search(mark)}
 
 
 def _part_of(got: str, own: str) -> bool:

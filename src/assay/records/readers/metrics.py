@@ -62,6 +62,11 @@ def _frame(rows: list[Row]) -> tuple[pl.DataFrame, tuple[int, ...], dict[int, tu
     names = list(dict.fromkeys(name for row in rows for name in row))
     chosen = {known: found for known, table in METRICS.items() if (found := find(names, table))}
     step_names = find(names, STEP_NAMES)
+    if "margin" in chosen:  # preference learning: what is called a reward here is the learned score
+        chosen = {known: found for known, found in chosen.items() if known not in _LEARNED}
+        chosen.setdefault("preference_accuracy", find(names, ("accuracy",)))
+    rewards = chosen.get("reward", [])
+    silent = any(row[name] is None for row in rows for name in rewards if name in row)
     parts = {
         f"part:{m[1]}:{m[2]}": name for name in names if (m := re.fullmatch(r"rewards/(.+)/(mean|std)", name))
     }
@@ -72,6 +77,8 @@ def _frame(rows: list[Row]) -> tuple[pl.DataFrame, tuple[int, ...], dict[int, tu
         values = {known: _first(row, found) for known, found in chosen.items()}
         values |= {part: _first(row, [name]) for part, name in parts.items()}
         known = {name: value for name, value in values.items() if value is not None}
+        if silent and any(name in row for name in rewards):  # a mean of nothing is written as null
+            known.setdefault("missing", float("reward" not in known))
         if not known and not isinstance(row.get("prompt_ids"), list):
             continue
         step = next((int(row[name]) for name in step_names if _is_step(row.get(name))), len(order))
@@ -84,6 +91,9 @@ def _frame(rows: list[Row]) -> tuple[pl.DataFrame, tuple[int, ...], dict[int, tu
     data = {name: [by_step[step].get(name) for step in steps] for name in columns}
     schema = {"step": pl.Int64, **dict.fromkeys(columns, pl.Float64)}
     return pl.DataFrame({"step": steps, **data}, schema=schema), tuple(order), prompts
+
+
+_LEARNED = ("reward", "reward_min", "reward_max", "reward_std", "group_std")
 
 
 def _first(row: Row, names: list[str]) -> float | None:

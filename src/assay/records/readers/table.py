@@ -140,9 +140,11 @@ def frame_of_rows(rows: list[Row], form: RolloutFormat = GENERIC, *, heavy: bool
     _add_reward(data, flat, columns.get("reward"))
     schema = {name: _SCHEMA.get(name, pl.Float64) for name in data}
     frame = pl.DataFrame(data, schema=schema)
-    return _with_finished(
-        frame.select(name for name in frame.columns if frame[name].null_count() < frame.height)
+    known = [n for n in frame.columns if frame[n].null_count() < frame.height]
+    silent = (
+        ["reward"] if "reward" in frame.columns and "reward" not in known and "completion" in known else []
     )
+    return _with_finished(frame.select(known + silent))  # a reward that is null in every row says something
 
 
 _NESTED_PARTS = ("reward_parts", "reward_components", "rewards_by_function", "parts")
