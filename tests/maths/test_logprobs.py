@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from assay.errors import BadInput
-from assay.maths.chunked import chunked_logprobs
+from assay.maths.chunked import chunked_kl, chunked_logprobs
+from assay.maths.kl import exact_kl
 from assay.maths.logprobs import logprobs_from_logits, sampling_support, sequence_logprobs
 
 
@@ -144,3 +145,28 @@ def test_laws_of_a_distribution(values: list[float], shift: float):
     )
     assert torch.allclose(chunked.logp, every.logp, atol=1e-9)
     assert torch.allclose(chunked.entropy, every.entropy, atol=1e-9)
+
+
+@pytest.mark.parametrize("chunk_bytes", [4, 4 * 11 * 3, 1 << 20])
+def test_the_kl_in_blocks_is_the_exact_one(chunk_bytes: int):
+    hidden, weight, bias, _ = inputs(7, 11, 5)
+    other = torch.randn(7, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    other_weight = torch.randn(11, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    found = chunked_kl(
+        (hidden, weight, bias), (other, other_weight, None), temperature=0.7, chunk_bytes=chunk_bytes
+    )
+    plain = exact_kl((hidden @ weight.T + bias) / 0.7, other @ other_weight.T / 0.7)
+    assert torch.allclose(found, plain, atol=1e-12)
+    ours = torch.autograd.grad(found.square().sum(), (hidden, weight, bias))
+    theirs = torch.autograd.grad(plain.square().sum(), (hidden, weight, bias))
+    for a, b in zip(ours, theirs, strict=True):
+        assert torch.allclose(a, b, atol=1e-11)
+    with pytest.raises(BadInput, match="as many rows and ids"):
+        chunked_kl((hidden, weight, bias), (other[:3], other_weight, None))
+
+
+def test_gradcheck_of_the_kl_in_blocks():
+    hidden, weight, bias, _ = inputs(4, 6, 3)
+    other = (hidden.detach() + 0.5, weight.detach() * 0.8, None)
+    function = lambda h, w, b: chunked_kl((h, w, b), other, temperature=0.8, chunk_bytes=4 * 6)  # noqa: E731
+    assert torch.autograd.gradcheck(function, (hidden, weight, bias))

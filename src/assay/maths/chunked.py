@@ -16,8 +16,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import linear
+from torch.utils.checkpoint import checkpoint
 
 from assay.errors import BadInput
+from assay.maths.kl import exact_kl
 from assay.maths.logprobs import TokenLogprobs, check_temperature
 
 CHUNK_BYTES = 1 << 24
@@ -60,6 +63,44 @@ def chunked_logprobs(
     return TokenLogprobs(logp_N.reshape(tokens.shape), entropy_N.reshape(tokens.shape))
 
 
+Head = tuple[Tensor, Tensor, Tensor | None]
+"""Hidden states (N, H), the head's weight (V, H), and its bias (V,) or None: a distribution a row."""
+
+
+def chunked_kl(
+    policy: Head, reference: Head, *, temperature: float = 1.0, chunk_bytes: int = CHUNK_BYTES
+) -> Tensor:
+    """KL(policy, reference) over the whole vocabulary at each row, (N,) nats, a block of rows at a time.
+
+    Differentiable in the policy; the backward pass computes each block again. The plain reference is
+    :func:`assay.maths.kl.exact_kl`.
+
+    Args:
+        policy, reference: hidden states and head of each, with as many rows and ids.
+        temperature: divides the logits of both.
+        chunk_bytes: size of one block of logits in float32.
+    """
+    check_temperature(temperature)
+    (hidden_NH, weight_VH, bias_V), (other_NH, other_VH, other_V) = policy, reference
+    if (len(hidden_NH), len(weight_VH)) != (len(other_NH), len(other_VH)):
+        raise BadInput(
+            f"expected as many rows and ids of policy and reference, got {tuple(hidden_NH.shape)} with "
+            f"{tuple(weight_VH.shape)} and {tuple(other_NH.shape)} with {tuple(other_VH.shape)}"
+        )
+
+    def rows_kl(hidden: Tensor, other: Tensor, weight_VH: Tensor, bias_V: Tensor | None) -> Tensor:
+        with torch.no_grad():
+            other_logits = _scaled(linear(other, other_VH, other_V), temperature)
+        return exact_kl(_scaled(linear(hidden, weight_VH, bias_V), temperature), other_logits)
+
+    height = max(1, chunk_bytes // (4 * max(len(weight_VH), 1)))
+    parts = [
+        checkpoint(rows_kl, hidden, other, weight_VH, bias_V, use_reentrant=False)
+        for hidden, other in zip(hidden_NH.split(height), other_NH.split(height), strict=True)
+    ]
+    return torch.cat(parts)
+
+
 class _Block(NamedTuple):
     """Rows and columns of one block, and which of its rows have their token inside it, at which column."""
 
@@ -86,10 +127,18 @@ def _logits(
 ) -> Tensor:
     """Scaled logits of one block in the accumulation dtype, a buffer that the caller may overwrite."""
     logits = torch.mm(hidden_NH[block.rows], weight_VH[block.columns].t())
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = _wide(logits)
     if bias_V is not None:
         logits.add_(bias_V[block.columns])
     return logits if temperature == 1.0 else logits.div_(temperature)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _scaled(logits: Tensor, temperature: float) -> Tensor:
+    return _wide(logits) / temperature
 
 
 class _Running(NamedTuple):
