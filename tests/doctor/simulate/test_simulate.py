@@ -66,7 +66,7 @@ def test_kl_is_zero_at_the_start_and_grows_with_the_distance():
 
 def test_words_are_sampled_from_the_softmax_that_is_logged():
     policy = new_policy(World(), np.random.default_rng(0))
-    ids = sample_fillers(policy, np.full(4000, 1), np.random.default_rng(1), temperature=1.0, top_p=1.0)[:, 0]
+    ids = sample_fillers(policy, np.full(4000, 1), np.random.default_rng(1), World())[:, 0]
     logits = token_logits(policy, np.zeros((1, 1), dtype=np.int64))[0, 0]
     expected = np.exp(parts.log_softmax(logits))
     counted = np.bincount(ids, minlength=len(PIECES)) / len(ids)
@@ -76,8 +76,8 @@ def test_words_are_sampled_from_the_softmax_that_is_logged():
 def test_a_truncated_sampler_never_leaves_its_support():
     policy = new_policy(World(), np.random.default_rng(0))
     rng = np.random.default_rng(1)
-    free = sample_fillers(policy, np.full(600, 1), rng, temperature=1.0, top_p=1.0)
-    kept = sample_fillers(policy, np.full(600, 1), rng, temperature=1.0, top_p=0.5)
+    free = sample_fillers(policy, np.full(600, 1), rng, World())
+    kept = sample_fillers(policy, np.full(600, 1), rng, World(top_p=0.5))
     assert len(np.unique(kept)) < len(np.unique(free))
 
 
@@ -139,11 +139,11 @@ def test_the_first_step_is_the_reference():
 def test_every_shape_runs_and_none_falls(shape):
     steps = 16
     made = simulate("healthy", seed=5, steps=steps, shape=shape)
-    truth = series(made, "truth")
+    learnt = series(made, "rewards/margins" if shape == "preferences" else "truth")
     assert made.healthy
     assert made.ids == ()
     assert len(made.metrics) == steps
-    assert truth[-8:].mean() > truth[:8].mean() - 0.08
+    assert learnt[-8:].mean() > learnt[:8].mean() - 0.08
     finite = [v for row in made.metrics for v in row.values()]
     assert np.isfinite(finite).all()
 
@@ -266,6 +266,68 @@ def test_data_come_again_after_a_bad_resume():
     assert prompts[104] == prompts[56]
     assert prompts[112] == prompts[64]
     assert prompts[56] != prompts[64]
+
+
+def test_micro_batches_that_divide_alone_have_another_loss_than_the_batch():
+    alone, whole = (
+        run(kind, steps=3, **more)
+        for kind, more in (("micro_batches_alone", {}), ("healthy", {"shape": "accumulated"}))
+    )
+    for made, fits in ((alone, False), (whole, True)):
+        rows = [r for r in made.rollouts if r["step"] == 1]
+        length, push = (np.array([r[n] for r in rows], dtype=float) for n in ("length", "advantage"))
+        together = -(length * push).sum() / length.sum()
+        assert math.isclose(series(made, "policy_loss")[0], together, abs_tol=1e-6) == fits
+
+
+def test_only_wrong_completions_grow_where_each_divides_by_its_own_length():
+    made = run("own_length", steps=120)
+    length = {
+        (right, late): np.mean([
+            r["length"] for r in made.rollouts if r["truth"] == right and (r["step"] > 60) == late
+        ])
+        for right in (0.0, 1.0) for late in (False, True)
+    }  # fmt: skip
+    assert length[0.0, True] > 1.5 * length[0.0, False]
+    assert length[1.0, True] < 1.1 * length[1.0, False]
+
+
+def test_words_that_are_never_sampled_make_the_estimate_negative():
+    assert (series(run("negative_kl"), "kl")[5:] < 0).all()
+    assert (series(run(), "kl") >= 0).all()
+
+
+def test_scores_and_starts_stand_where_the_fault_puts_them():
+    for row in run("score_on_padding", steps=1).rollouts:
+        place = row["length"]
+        assert row["token_rewards"][place] == row["reward"]
+        assert row["mask"][place] == 0
+    first = {tuple(r["prompt_ids"][:3]) for r in run("two_starts", steps=1).rollouts}
+    assert all(a == b != c for a, b, c in first)
+
+
+def test_padded_rows_alone_have_other_log_probs():
+    rows = run("pads_are_counted", steps=1).rollouts
+    longest = max(r["prompt_length"] for r in rows)
+    gap = {r["prompt_length"] == longest: np.abs(np.subtract(r["old_logprobs"], r["sampler_logprobs"])).mean()
+           for r in rows}  # fmt: skip
+    assert gap.get(True, 0.0) < 0.05 < gap[False]
+
+
+def test_evaluation_prompts_leak_only_where_they_should():
+    for kind, leaks in (("evaluation_leak", True), ("healthy", False)):
+        rows = run(kind, **({} if leaks else {"shape": "evaluated"})).rollouts
+        sides = {split: {r["prompt"] for r in rows if r.get("split") == split} for split in ("eval", None)}
+        assert bool(sides["eval"] & sides[None]) == leaks
+        assert {r["reward"] - r["truth"] for r in rows if "split" in r} == {0.0}
+
+
+def test_preferences_widen_the_margin_and_may_lose_the_chosen():
+    for kind, more, falls in (("both_fall", {}, True), ("healthy", {"shape": "preferences"}, False)):
+        made = run(kind, steps=100, **more)
+        assert series(made, "rewards/margins")[-10:].mean() > 0.3
+        assert (series(made, "logps/chosen")[-10:].mean() < series(made, "logps/chosen")[:3].mean()) == falls
+        assert math.isclose(made.metrics[0]["loss"], math.log(2), abs_tol=1e-6)
 
 
 # files and names ------------------------------------------------------------------------------------
