@@ -17,7 +17,7 @@ from assay.records.finding import Finding
 PAYLOAD = f"setattr(__import__('sys'), '{CANARY}', 1)"
 """Harmless: it marks the very process that evaluates it, and no other."""
 HANG_LIMIT = 3.0
-CONFIRM_LIMIT = 6.0
+CONFIRM_LIMIT = 8.0
 HANGS_SECONDS = 15.0
 """Time for the search for texts that hang, a confirmation in progress apart."""
 SHORT = 400
@@ -27,12 +27,12 @@ SHAPE_WORDS = ("numbers, got", "a number, got", "list of", "the key", "of shape"
 
 def behaviour_findings(bench: Bench) -> list[Finding]:
     """Failures on odd texts, hangs, shapes, side effects and evaluation of the model's text."""
-    _probe_odd(bench)
+    probe_odd(bench)
     found = [*_failures(bench), *_hangs(bench), *_batch_shape(bench)]
     return [*found, *_side_effects(bench), *_evaluation(bench)]
 
 
-def _probe_odd(bench: Bench) -> None:
+def probe_odd(bench: Bench) -> None:
     """Score odd texts bare and in the accepted form (all for a fast reward, some for a slow one)."""
     tasks = bench.tasks[:2] if bench.cost < 0.005 else bench.tasks[:1]
     texts = ODD if bench.cost < 0.02 else ODD[:: max(1, int(bench.cost / 0.005))]

@@ -129,8 +129,10 @@ def _equivalents(bench: Bench, ledger: Ledger) -> list[Finding]:
     tried: dict[str, int] = {}
     for task in bench.good_tasks:
         for variant in _applicable(bench, task):
-            tried[variant.name] = tried.get(variant.name, 0) + 1
             text = bench.write(task, variant.text)
+            if bench.prober.score(task.key, text).state == "hang":
+                continue
+            tried[variant.name] = tried.get(variant.name, 0) + 1
             share = bench.paid(task, text)
             contested = variant.name in CONTESTED or STRICT.search(task.prompt)
             if not contested and not math.isnan(share):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.audit.behaviour import behaviour_findings, unscored_findings
+from assay.audit.behaviour import behaviour_findings, probe_odd, unscored_findings
 from assay.audit.bench import Bench, build_bench
 from assay.audit.code_rewards import code_findings
 from assay.audit.forms import asked_templates
@@ -17,7 +17,9 @@ from assay.audit.invalid_gold import invalid_gold_findings
 from assay.audit.labelled import check_labelled, labelled_rates
 from assay.audit.ledger import Ledger, make_finding
 from assay.audit.paid import paid_findings
+from assay.audit.patterns import SLOT
 from assay.audit.prober import MANY_HANGS, Prober
+from assay.audit.probes import plain_words
 from assay.audit.refused import refused_findings
 from assay.audit.regression import test_file
 from assay.audit.repeatable import hidden_error_findings, leaks_state, repeatable_findings
@@ -172,37 +174,62 @@ def _report(bench: Bench, leaked: bool, train: TrainFunction | None, seconds: fl
 
 def _always(bench: Bench) -> list[Finding]:
     """constant, inverted, and a gold that is never paid."""
-    values = [o.value for o in bench.prober.known.values() if o.state == "scored"]
+    values = _values(bench)
     task = bench.tasks[0]
-    asked = asked_templates([task.prompt]) or [text for t in bench.tasks for text in t.completions]
     unscored = any(o.state == "missing" for o in bench.prober.known.values())
-    if values and not unscored and max(values) - min(values) <= max(abs(v) for v in values) * 1e-9:
-        if (not asked or task.column == "target") and not _is_plainly_constant(bench):
-            bench.limits.append(
-                "nothing was paid differently: give a column 'completion' with one good completion"
-            )
-            return []
-        summary = f"All {len(values)} texts got the same score, the golds in the asked form among them."
-        exploit = (task, bench.accepted(task), "more than junk is paid")
-        return [
-            make_finding(bench, "constant", "fail", summary, evidence={"texts": len(values)}, exploit=exploit)
-        ]
+    if values and not unscored and _are_equal(values):
+        return _constant(bench, task)
     if bench.inverted:
         exploit = (task, bench.accepted(task), "more than a wrong answer is paid")
         return [make_finding(bench, "inverted", "fail", "The gold is paid less than a wrong answer.",
                              exploit=exploit)]  # fmt: skip
-    refused = not bench.good_tasks and bench.has_gold and values and not unscored
-    if refused and asked and task.column != "target":
-        exploit = (
-            task,
-            asked[0].replace("\x00", task.gold.text),
-            "the full score: the gold in the asked form",
-        )
+    asked = _asked(bench)
+    if not bench.good_tasks and bench.has_gold and values and not unscored and asked:
+        text = asked[0].replace(SLOT, task.gold.text)
+        exploit = (task, text, "the full score: the gold in the asked form")
         return [make_finding(bench, "rejects_gold", "fail", "The gold is not paid in any form tried.",
                              exploit=exploit, refused=True)]  # fmt: skip
     if not bench.good_tasks:
         bench.limits.append("no completion was found that is paid more than junk: give a column 'completion'")
     return []
+
+
+def _values(bench: Bench) -> list[float]:
+    return [o.value for o in bench.prober.known.values() if o.state == "scored"]
+
+
+def _are_equal(values: Sequence[float]) -> bool:
+    return max(values) - min(values) <= max(abs(v) for v in values) * 1e-9
+
+
+def _asked(bench: Bench) -> list[str]:
+    """Forms in which a right answer is asked for, or known to be right; none where an expression is wanted."""
+    task = bench.tasks[0]
+    if task.column == "target":
+        return []
+    return asked_templates([task.prompt]) or [text for t in bench.tasks for text in t.completions]
+
+
+def _constant(bench: Bench, task: AuditTask) -> list[Finding]:
+    """All texts got one score: a constant, a form not found, or a mere penalty that only odd texts meet."""
+    if not _asked(bench) and not _is_plainly_constant(bench):
+        bench.limits.append(
+            "nothing was paid differently: give a column 'completion' with one good completion"
+        )
+        return []
+    probe_odd(bench)
+    bench.prefetch((task, text) for text in ("no " * 400, plain_words(3000), plain_words(12000)))
+    values = _values(bench)
+    if not _are_equal(values):
+        bench.limits.append(
+            "only odd texts (long, repeated) are paid less than the rest: a penalty, which knows no right answer; "
+            "audit the sum of all rewards"
+        )
+        return []
+    summary = f"All {len(values)} texts got the same score, the golds in the asked form among them."
+    exploit = (task, bench.accepted(task), "more than junk is paid")
+    evidence = {"texts": len(values)}
+    return [make_finding(bench, "constant", "fail", summary, evidence=evidence, exploit=exploit)]
 
 
 def _is_plainly_constant(bench: Bench) -> bool:
