@@ -193,7 +193,9 @@ def test_a_healthy_run_is_left_in_peace(base, tmp_path, kind, settings):
     callback, watch, state = online(kind, base, tmp_path, good, **settings)
     assert [callback.findings, failed(watch), failed(state)] == [[], [], []]
     rows = [json.loads(line) for line in (tmp_path / "watch" / "rollouts.jsonl").read_text().splitlines()]
-    assert len(rows) == 32 * settings.get("steps", 12)
+    assert len(rows) == 32 * settings.get("steps", 12) // settings.get(
+        "num_iterations", 1
+    )  # once a generation
     assert all(len(row["token_ids"]) == row["length"] for row in rows)
     assert {tuple(row["reward_parts"]) for row in rows} == {("good",)}
 

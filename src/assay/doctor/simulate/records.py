@@ -177,6 +177,8 @@ def _token_columns(world: World, tokens: Tokens, i: int) -> dict[str, Any]:
 
 
 def _prompt_columns(world: World, prompt: str) -> dict[str, Any]:
+    if not (world.starts or world.wordy):
+        return {}
     ids = [ID[START]] * world.starts + encode(prompt)
     return ({"prompt_ids": ids} if world.starts else {}) | (
         {"prompt_length": len(ids)} if world.wordy else {}

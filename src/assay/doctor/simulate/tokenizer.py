@@ -24,7 +24,8 @@ _PLAIN = (
 PIECES = (*SPECIAL, *WORDS, *SPLIT, *_PLAIN)
 ID = {piece: number for number, piece in enumerate(PIECES)}
 FILLERS = tuple(ID[word] for word in WORDS)
-_BY_LENGTH = sorted(PIECES, key=len, reverse=True)
+_BY_START = {p[0]: sorted((q for q in PIECES if q[0] == p[0]), key=len, reverse=True) for p in PIECES}
+"""Pieces by their first character, the longest first."""
 UNKNOWN = ID[" "]
 
 
@@ -33,7 +34,7 @@ def encode(text: str) -> list[int]:
     ids: list[int] = []
     place = 0
     while place < len(text):
-        piece = next((p for p in _BY_LENGTH if text.startswith(p, place)), None)
+        piece = next((p for p in _BY_START.get(text[place], ()) if text.startswith(p, place)), None)
         ids.append(UNKNOWN if piece is None else ID[piece])
         place += 1 if piece is None else len(piece)
     return ids
