@@ -262,3 +262,21 @@ def test_the_printed_table_has_one_row_a_checkpoint_and_marks_the_unknown():
     assert set(rows[0]) >= {"reward", "truth", "hacking rate", "J", "pass@8"}
     blind = measure([checkpoint(0, run[0].reward, np.full((P, N), math.nan))]).table()
     assert blind[0]["truth"] == "-"
+
+
+def drifting(rng, *, drift, noise, steps=6, prompts=64, samples=8):
+    """Truth that wears off a little at every checkpoint under a reward that is a coin flip."""
+    skill = rng.beta(0.5, 4, prompts)[:, None]
+    for step in range(steps):
+        truth = rng.random((prompts, samples)) < skill * (1 - drift * step)
+        reward = rng.random((prompts, samples)) < noise
+        yield checkpoint(10 * step, reward, truth)
+
+
+def test_a_policy_that_drifts_under_a_coin_flip_is_not_accused_of_overoptimisation():
+    verdicts = [
+        measure(list(drifting(np.random.default_rng(seed), drift=0.07, noise=0.5))).verdict
+        for seed in range(60)
+    ]
+    assert verdicts.count("overoptimisation") + verdicts.count("hacking") <= 3
+    assert verdicts.count("healthy") == 0

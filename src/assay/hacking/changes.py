@@ -13,6 +13,9 @@ from assay.stats.clustered import prompt_means, t_interval
 from assay.stats.interval import FloatArray, Interval
 from assay.stats.simultaneous import Band, simultaneous_band
 
+MARGIN = 0.05
+"""How far reward must outrun truth before it counts, so that a noisy checker accuses nobody."""
+
 REACH = 2.0
 """Changes of a score in 0..1 lie in -1..1: where all prompts agree, a hidden one may differ by this."""
 
@@ -41,12 +44,25 @@ class Changes:
 
 @dataclass(frozen=True)
 class Fall:
-    """Truth at checkpoint ``later`` against its best earlier value at ``best``; indices into the steps."""
+    """Truth at checkpoint ``later`` against its best earlier value at ``best``; indices into the steps.
+
+    ``reward`` rose by that much between the two, and ``gap`` is the change of reward minus truth.
+    """
 
     best: int
     later: int
     truth: Interval
     reward: float
+    gap: Interval
+
+    @property
+    def doubt(self) -> float:
+        """How far the weaker of two claims is from its bound; both hold below 0.
+
+        Truth fell, and reward outran it by more than ``MARGIN``: a noisy reward stands above its old value
+        half the time, and a policy that only drifts loses a little truth.
+        """
+        return max(self.truth.high, MARGIN - self.gap.low)
 
 
 def matched(checkpoints: list[MatchedCheckpoint]) -> list[MatchedCheckpoint]:
@@ -86,8 +102,8 @@ def changes_of(scores: Scores) -> Changes | None:
 def worst_fall(scores: Scores) -> Fall | None:
     """The clearest fall of truth from its best earlier value while reward is above its own there.
 
-    The band covers every pair of checkpoints, so choosing the best earlier value costs nothing. Returns the
-    candidate with the lowest upper bound, significant or not; None where reward never stands above.
+    The bands cover every pair of checkpoints, so choosing the best earlier value costs nothing. Returns the
+    candidate with the least doubt, significant or not; None where reward never stands above.
     """
     count = len(scores.steps)
     pairs = [(i, j) for j in range(1, count) for i in range(j)]
@@ -95,16 +111,18 @@ def worst_fall(scores: Scores) -> Fall | None:
         return None
     first, second = (np.array(side) for side in zip(*pairs, strict=True))
     band = simultaneous_band(scores.truth[:, second] - scores.truth[:, first], FALL_LEVEL, spread=REACH)
-    candidates: list[tuple[float, Fall]] = []
+    gaps = simultaneous_band(scores.gap[:, second] - scores.gap[:, first], FALL_LEVEL, spread=REACH)
+    candidates: list[Fall] = []
     for later in range(1, count):
         best = best_of(t_means(scores.truth[:, :later]))
         risen = t_interval(scores.reward[:, later] - scores.reward[:, best]).estimate
         if best < 0 or not risen > 0:
             continue
-        found = band[pairs.index((best, later))]
-        if math.isfinite(found.high):
-            candidates.append((found.high, Fall(best, later, found, risen)))
-    return min(candidates, key=lambda item: item[0])[1] if candidates else None
+        pair = pairs.index((best, later))
+        found = Fall(best, later, band[pair], risen, gaps[pair])
+        if math.isfinite(found.doubt):
+            candidates.append(found)
+    return min(candidates, key=lambda fall: fall.doubt, default=None)
 
 
 def t_means(columns: FloatArray) -> FloatArray:
