@@ -99,7 +99,13 @@ def test_sample_sizes():
     assert [samples_for_zero(u) for u in (0.05, 0.02, 0.01, 0.005, 0.001)] == [59, 149, 299, 598, 2995]
     pairs = [(0.01, 0.03), (0.02, 0.05), (0.02, 0.1), (0.1, 0.2)]
     assert [samples_for_two_rates(*pair) for pair in pairs] == [769, 588, 138, 199]
-    halves = {64: 0.05646376030732194, 256: 0.027508624117255905, 1024: 0.013405245164446047}
+    halves = {
+        64: 0.05646376030732194,
+        128: 0.038419839139509734,
+        256: 0.027508624117255905,
+        512: 0.019239390057941605,
+        1024: 0.013405245164446047,
+    }
     for n, half in halves.items():
         assert wilson(round(0.05 * n), n).half_width == pytest.approx(half, **TIGHT)
 
@@ -122,6 +128,10 @@ def test_best_of_n_is_exact(name):
         if mean is not None and case["reference"] is not None:
             assert policy @ reward == pytest.approx(mean, **TIGHT)
         assert bon.win_rate(policy, reference, reward) == pytest.approx(rate, **TIGHT)
+        if n == 1:
+            assert policy == pytest.approx(reference, **TIGHT)
+    for n, expected in ORACLES["best_of_n_policy"].get(name, []):
+        assert bon.best_of_n(reference, reward, n) == pytest.approx(expected, **TIGHT)
 
 
 def test_the_unbiased_curve_of_best_of_n():
@@ -207,10 +217,10 @@ def test_page_hinkley_finds_the_gap():
 
 def test_run_length_of_the_cusum():
     random = np.random.default_rng(0)
-    for rate, mean, error in ((0.06, 2.27575, 0.018), (0.10, 1.17425, 0.0062)):
+    for rate, mean, error in ((0.03, 35.1635, 0.523), (0.06, 2.27575, 0.018), (0.10, 1.17425, 0.0062)):
         lengths = []
         for _ in range(2000):
-            events = random.binomial(128, rate, 60).astype(float)
+            events = random.binomial(128, rate, 600 if rate < 0.05 else 60).astype(float)
             ratios = change_point.log_likelihood_ratios(events, 128, 0.02, 0.06)
             lengths.append(change_point.alarm(change_point.cusum(ratios), 5.0) + 1)
         assert np.mean(lengths) == pytest.approx(mean, abs=5 * error)
