@@ -144,11 +144,19 @@ class ModelOptions(BaseModel):
         default=False, description="split weights, gradients and optimiser over the processes (FSDP2)"
     )
     system_prompt: str | None = Field(default=None, description="the system's turn before it")
+    examples: tuple[tuple[str, str], ...] = Field(
+        default=(), description="questions and answers shown as turns before it"
+    )
+    question: str = Field(default="{prompt}", description="the user's turn; {prompt} stands for the prompt")
 
     @model_validator(mode="after")
-    def _system_prompt_has_a_template(self) -> ModelOptions:
-        if self.system_prompt is not None and not self.chat_template:
-            raise ValueError("system_prompt needs chat_template=true")
+    def _turns_need_a_template(self) -> ModelOptions:
+        if not self.chat_template:
+            for name in ("system_prompt", "examples", "question"):
+                if getattr(self, name) != ModelOptions.model_fields[name].default:
+                    raise ValueError(f"{name} needs chat_template=true")
+        if "{prompt}" not in self.question:
+            raise ValueError(f"question: expected a text with {{prompt}} in it, got {self.question!r}")
         return self
 
 

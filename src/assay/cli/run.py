@@ -55,8 +55,12 @@ def run(
     else:
         chosen = load_recipe(recipe, given, arms=[arm for arm in (arms or "").split(",") if arm], sweep=sweep)
         root = out or _next_folder(Path("runs"), chosen.name)
-    started = time.monotonic()
-    _train(chosen, root, quiet=json)
+    from assay.train.ranks import ranks
+
+    root, started = ranks().first(root), time.monotonic()
+    _train(chosen, root, quiet=json or not ranks().main)
+    if not ranks().main:
+        return
     if chosen.sweep and chosen.sweep[0] == "group_size" and not json:
         _print_group_errors(chosen, root)
     _report(root, time.monotonic() - started, as_json=json)

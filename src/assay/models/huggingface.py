@@ -40,8 +40,10 @@ class HuggingFacePolicy(Policy):
 
     Attributes:
         options: dtype, adapter, checkpointing, chat template. base: the folder the weights came from, which
-            an adapter's checkpoint refers to.
+            an adapter's checkpoint refers to. shares_prompts: equal prompts are run once in training.
     """
+
+    shares_prompts = True
 
     def __init__(self, module: Any, tokenizer: Any, options: ModelOptions, base: str) -> None:
         self.module, self.tokenizer, self.options, self.base = module, tokenizer, options, base
@@ -80,10 +82,11 @@ class HuggingFacePolicy(Policy):
     def encode_prompt(self, prompt: str | Sequence[Mapping[str, str]]) -> list[int]:
         """Ids of a text, or of chat turns (``role``, ``content``), with exactly one begin token.
 
-        A text is a user's turn under ``chat_template``, and taken as it is otherwise.
+        A text is a user's turn under ``chat_template``, after the system's and the examples, and taken as it is
+        otherwise.
         """
         if isinstance(prompt, str) and self.options.chat_template:
-            prompt = [{"role": "user", "content": prompt}]
+            prompt = _turns(self.options, prompt)
         text = prompt if isinstance(prompt, str) else self._render(prompt)
         ids = with_one_bos(self.tokenizer.encode(text, add_special_tokens=False), self.bos_id)
         if not ids:
@@ -140,7 +143,7 @@ class HuggingFacePolicy(Policy):
         place: dict[tuple[int, ...], int] = {}
         which = [place.setdefault(tuple(prompt), len(place)) for prompt in prompt_ids]
         checkpointing = self.options.gradient_checkpointing and torch.is_grad_enabled()
-        if checkpointing or len(place) == len(which):
+        if checkpointing or len(place) == len(which) or not self.shares_prompts:
             with _training_layers(self.module, checkpointing):
                 return self.joined_hidden(prompt_ids, completion_ids)
         return self._shared_hidden(list(place), torch.tensor(which), completion_ids)
@@ -222,6 +225,12 @@ class HuggingFacePolicy(Policy):
             _enable_checkpointing(twin.module)
         return twin
 
+    def sharding_copy(self) -> HuggingFacePolicy:
+        """A copy of everything, whose layers run once a row batch: processes that split it stay in step."""
+        twin = self._with(copy.deepcopy(self.module))
+        twin.shares_prompts = False
+        return twin
+
     def _with(self, module: nn.Module) -> HuggingFacePolicy:
         twin = copy.copy(self)
         twin.module = module
@@ -244,6 +253,15 @@ class HuggingFacePolicy(Policy):
         """
         module, tokenizer, options, base = read_folder(Path(folder), options)
         return cls(module, tokenizer, options, base)
+
+
+def _turns(options: ModelOptions, prompt: str) -> list[dict[str, str]]:
+    said = [] if options.system_prompt is None else [("system", options.system_prompt)]
+    for question, answer in options.examples:
+        said += [("user", question), ("assistant", answer)]
+    plain = options.question == "{prompt}"
+    said.append(("user", prompt if plain else options.question.replace("{prompt}", prompt.strip())))
+    return [{"role": role, "content": content} for role, content in said]
 
 
 class _training_layers(AbstractContextManager[None]):

@@ -20,6 +20,7 @@ from assay.config import RunConfig
 from assay.errors import AssayError, BadInput, ContractBroken, RunStopped
 from assay.models.policy import Policy
 from assay.records.run_folder import RunFolder
+from assay.train.ranks import ranks
 from assay.train.run import Listener, train_run
 from assay.train.setup import task_set_of
 from assay.train.tracking import Tracked
@@ -60,7 +61,7 @@ def run_arm(arm: Arm, listener: ArmListener) -> None:
     torch.set_num_threads(arm.config.threads)
     config, folder = arm.config, RunFolder(arm.folder)
     with ExitStack() as stack:
-        if config.tracker is not None:
+        if config.tracker is not None and ranks().main:
             listener = stack.enter_context(Tracked(listener, config.tracker, folder.root, config))
         listener.arm_started(arm.name, config.steps)
         tasks = task_set_of(config)

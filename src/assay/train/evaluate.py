@@ -17,6 +17,7 @@ from assay.models.policy import Policy
 from assay.tasks.task_set import Task
 from assay.train.collect import ScoreBatch
 from assay.train.forward import TokenRows, exact_token_kl
+from assay.train.ranks import ranks
 
 
 @dataclass
@@ -38,8 +39,14 @@ class Evaluator:
     _prompt_ids: dict[str, list[int]] = field(default_factory=dict)
 
     def evaluate(self, policy: Policy) -> dict[str, list[Any]]:
-        """Return the columns of ``evals/*.parquet`` for this policy."""
-        tasks = [task for task in self.tasks for _ in range(self.samples)]
+        """Return the columns of ``evals/*.parquet`` for this policy; several processes share the prompts out."""
+        share = ranks().share(len(self.tasks))
+        own = self._evaluate(policy, list(self.tasks)[share.start : share.stop])
+        parts = ranks().gather([own])
+        return {name: [value for part in parts for value in part[name]] for name in own}
+
+    def _evaluate(self, policy: Policy, prompts_of: Sequence[Task]) -> dict[str, list[Any]]:
+        tasks = [task for task in prompts_of for _ in range(self.samples)]
         keys = [("eval", str(task["prompt_id"]), i % self.samples) for i, task in enumerate(tasks)]
         prompts = [self._encode(policy, str(task["prompt"])) for task in tasks]
         drawn = sample(policy, [Request(p, k) for p, k in zip(prompts, keys, strict=True)], self.settings)

@@ -20,11 +20,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 import assay
 from assay.config import RunConfig
 from assay.engines.request import SamplingSettings
 from assay.errors import AssayError, BadInput, RunStopped
 from assay.models.checkpoint import save_checkpoint
+from assay.models.locate import model_folder
 from assay.models.policy import Policy
 from assay.models.tiny_policy import TinyPolicy
 from assay.records.run_folder import write_text
@@ -32,6 +35,7 @@ from assay.tasks.task_set import TaskSet
 from assay.train.arms import Arm, ArmListener, load_start, run_arms
 from assay.train.learned import with_learned_reward
 from assay.train.model_notes import model_notes
+from assay.train.ranks import ranks
 from assay.train.recipe import Recipe
 from assay.train.run import evaluator_of
 from assay.train.second_path import write_second_path
@@ -58,9 +62,12 @@ class ExperimentListener(ArmListener, Protocol):
 def run_experiment(recipe: Recipe, root: Path, listener: ExperimentListener, *, jobs: int = 1) -> None:
     """Run every arm that is not done, ``jobs`` at once; a folder that holds another experiment is refused."""
     document = describe(recipe)
-    _claim(root, document)
-    with _locked(root):
-        _run_claimed(recipe, root, listener, document, jobs)
+    with ExitStack() as stack:
+        with ranks().main_first():
+            if ranks().main:
+                _claim(root, document)
+                stack.enter_context(_locked(root))
+        _run_claimed(recipe, root, listener, document, jobs if ranks().size == 1 else 1)
 
 
 @contextmanager
@@ -91,11 +98,14 @@ def _run_claimed(
     except (AssayError, OSError):
         _write_status(root, document, "stopped")
         raise
-    write_second_path([root / name for name in recipe.arms])
+    if ranks().main:
+        write_second_path([root / name for name in recipe.arms])
     _write_status(root, document, "done")
 
 
 def _write_status(root: Path, document: Mapping[str, Any], status: str) -> None:
+    if not ranks().main:
+        return
     write_text(root / "experiment.json", json.dumps({**document, "status": status}, indent=2) + "\n")
 
 
@@ -129,10 +139,20 @@ def _claim(root: Path, document: Mapping[str, Any]) -> None:
     path = root / "experiment.json"
     if path.is_file():
         old = json.loads(path.read_text("utf-8"))
-        if old.get("configs") != document["configs"]:
+        if _completed(old.get("configs") or {}) != document["configs"]:
             raise BadInput(f"{root} holds another experiment; choose another --out, or --resume {root}")
     elif root.is_dir() and any(not path.name.startswith(".") for path in root.iterdir()):
         raise BadInput(f"{root} is not empty and holds no experiment; choose another --out")
+
+
+def _completed(configs: Mapping[str, Any]) -> dict[str, Any]:
+    """Configurations of an older version with the keys that came since, at their defaults."""
+    try:
+        return {
+            arm: RunConfig.model_validate(values).model_dump(mode="json") for arm, values in configs.items()
+        }
+    except ValidationError:
+        return {}
 
 
 def _arm(name: str, config: RunConfig, root: Path, listener: ExperimentListener) -> Arm:
@@ -170,7 +190,12 @@ def _with_noise_rates(config: RunConfig, tasks: TaskSet, start: Policy) -> RunCo
 def start_policy(config: RunConfig, tasks: TaskSet, root: Path, listener: ExperimentListener) -> Path:
     """The folder of the policy all arms start from: the user's, or the warm-started tiny model's."""
     if config.model != "tiny":
-        return Path(config.model)
+        return model_folder(config.model)
+    with ranks().main_first():
+        return _warm_start(config, tasks, root, listener)
+
+
+def _warm_start(config: RunConfig, tasks: TaskSet, root: Path, listener: ExperimentListener) -> Path:
     folder = warm_folder(config, root, tasks)
     if (folder / "config.json").is_file():
         return folder
@@ -187,7 +212,7 @@ def start_policy(config: RunConfig, tasks: TaskSet, root: Path, listener: Experi
 def warm_folder(config: RunConfig, root: Path, tasks: TaskSet | None = None) -> Path:
     """Where an experiment keeps the start policy of a configuration."""
     if config.model != "tiny":
-        return Path(config.model)
+        return model_folder(config.model)
     return root / "start" / warm_start_key(config, tasks or task_set_of(config))
 
 

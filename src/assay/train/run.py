@@ -16,23 +16,26 @@ from typing import Any, Protocol
 import torch
 
 import assay
+from assay.algos.algorithm import Algorithm
 from assay.algos.dpo import Preference
 from assay.algos.ppo import ActorCritic
 from assay.config import RunConfig
 from assay.errors import BadInput
 from assay.models.checkpoint import load_policy, load_state, save_checkpoint
 from assay.models.heads import ScalarModel
+from assay.models.locate import model_folder
 from assay.models.policy import Policy
 from assay.models.sampling_settings import inherited_sampling
 from assay.records.rollout import Rollout
 from assay.records.run_folder import RunFolder
 from assay.tasks.task_set import TaskSet
-from assay.train.collect import MOST_ROUNDS, Collector
+from assay.train.collect import MOST_ROUNDS, Collector, ScoreBatch
 from assay.train.dpo import PreferenceTrainer
 from assay.train.evaluate import Evaluator
 from assay.train.learned import pairs_of
 from assay.train.ppo import ActorCriticTrainer
 from assay.train.preference_data import PairRows
+from assay.train.ranks import connected, ranks
 from assay.train.setup import Scoring, algorithm_of, open_scoring
 from assay.train.trainer import Trainer
 
@@ -61,7 +64,9 @@ def train_run(
     Raises:
         RunStopped, ContractBroken, BadInput: see the trainer; what is on disk can be resumed.
     """
+    folder = ranks().folder(folder)
     with ExitStack() as stack:
+        stack.enter_context(connected())
         scoring = open_scoring(config, tasks, stack)
         evaluator = evaluator_of(config, tasks, scoring, start)
         trainer = _trainer(config, start, tasks, scoring)
@@ -97,6 +102,8 @@ def _trainer(config: RunConfig, start: Policy, tasks: TaskSet, scoring: Scoring)
     policy = start.trainable_copy()
     rounds = MOST_ROUNDS if algorithm.dynamic_sampling else 1
     reference = start if algorithm.needs_reference else None
+    if ranks().size > 1:
+        return _distributed(config, policy, reference, algorithm, tasks, scoring.reward)
     collector = Collector(config, tasks.train, scoring.reward, rounds)
     if isinstance(algorithm, ActorCritic):
         critic = ScalarModel(start)
@@ -105,6 +112,26 @@ def _trainer(config: RunConfig, start: Policy, tasks: TaskSet, scoring: Scoring)
         pairs = None if algorithm.online else PairRows(policy, pairs_of(config))
         return PreferenceTrainer(config, policy, reference, algorithm, collector, pairs=pairs)
     return Trainer(config, policy, reference, algorithm, collector)
+
+
+def _distributed(
+    config: RunConfig,
+    policy: Policy,
+    reference: Policy | None,
+    algorithm: Algorithm,
+    tasks: TaskSet,
+    reward: ScoreBatch,
+) -> Trainer:
+    if isinstance(algorithm, ActorCritic | Preference) or config.reward == "learned":
+        raise BadInput(
+            f"{algorithm.name} with reward={config.reward} trains in one process; start it without torchrun or "
+            "accelerate launch, or use a method without a critic or pairs, and a reward that is not learned"
+        )
+    from assay.train.distributed import Collective, DistributedTrainer
+
+    rounds = MOST_ROUNDS if algorithm.dynamic_sampling else 1
+    collector = Collective(config, tasks.train, reward, rounds)
+    return DistributedTrainer(config, policy, reference, algorithm, collector, sharded=config.shard)
 
 
 def _take_up(folder: RunFolder, trainer: Trainer) -> int | None:
@@ -120,7 +147,7 @@ def _take_up(folder: RunFolder, trainer: Trainer) -> int | None:
     folder.truncate_metrics(last)
     for kind, name in (("rollouts", folder.rollouts), ("evals", folder.evaluation)):
         for step in folder.steps(kind):
-            if step > last:
+            if step > last and ranks().main:
                 name(step).unlink()
     return last
 
@@ -145,9 +172,11 @@ def _checkpoint(
 ) -> None:
     columns = evaluator.evaluate(trainer.policy)
     folder.write_table(folder.evaluation(trainer.step), columns)
-    save_checkpoint(folder.checkpoint(trainer.step), trainer.policy, trainer.state())
+    state = trainer.state()
+    if ranks().main:
+        save_checkpoint(folder.checkpoint(trainer.step), trainer.policy, state)
     listener.evaluated(arm, trainer.step, columns)
-    if not trainer.config.keep_checkpoints:
+    if ranks().main and not trainer.config.keep_checkpoints:
         for step in folder.steps("checkpoints")[:-1]:
             _remove(folder.checkpoint(step))
 
@@ -171,11 +200,14 @@ def run_document(config: RunConfig, tasks: TaskSet, trainer: Trainer) -> dict[st
         "advantage_dtype": "float64",
         "logprob_dtype": "float32",
         "group_size": config.group_size,
+        "processes": ranks().size,
         "seeds": {"run": config.seed},
         "tasks": {"name": tasks.name, "train": len(tasks.train), "evaluation": len(tasks.evaluation)},
         "data_hash": tasks.data_hash(),
         "parameters": trainer.policy.parameters_count,
-        "inherited_sampling": {} if config.model == "tiny" else inherited_sampling(config.model),
+        "inherited_sampling": {}
+        if config.model == "tiny"
+        else inherited_sampling(model_folder(config.model)),
         "versions": {
             "assay": assay.__version__,
             "python": platform.python_version(),

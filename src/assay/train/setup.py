@@ -150,9 +150,10 @@ def reward_of(config: RunConfig, tasks: TaskSet) -> RewardSpec:
     name, loophole = config.reward, LOOPHOLES.get(tasks.name.removeprefix("loophole-").removesuffix("-v1"))
     if ".py:" in name:
         return name
+    sound = tasks.reward if loophole is None else loophole.sound
     kinds: dict[str, Callable[..., RewardSpec]] = {
-        "sound": lambda: tasks.reward if loophole is None else loophole.sound,
-        "marker": WeakProofReward,
+        "sound": lambda: sound,
+        "marker": partial(WeakProofReward, sound=sound),
         "random": RandomReward,
         "noise": partial(NoisyReward, tasks.reward),
     }
