@@ -14,8 +14,9 @@ from assay.records.finding import Finding
 
 MISSING_FAIL, MISSING_WARN = 0.2, 0.05
 CONSTANT_ROWS, CONSTANT_STEPS = 64, 10
-RELATED = 0.3
-"""A reward whose correlation with truth inside groups is surely below this is unrelated; noisy checkers reach 0.4."""
+RELATED, INVERTED = 0.3, -0.25
+"""A reward whose correlation with truth inside groups is surely below the first is unrelated (noisy checkers reach
+0.4); below the second it is inverted: one that hashes the text is that far off by chance where few texts are right."""
 
 
 def non_finite(view: View) -> Finding:
@@ -195,7 +196,7 @@ def unrelated_to_truth(view: View) -> Finding:
     at_length, _, _ = _within(view, np.ones(view.step.size, dtype=bool), at_fixed_length=True)
     evidence = {"correlation": rho, "standard_error": error, "early": early, "at_fixed_length": at_length,
                 "rows": count, "limit": RELATED}  # fmt: skip
-    low = rho + 3.1 * error < RELATED and early + 2.3 * early_error < RELATED + 0.15 and rho > -4 * error
+    low = rho + 3.1 * error < RELATED and early + 2.3 * early_error < RELATED + 0.15 and rho > INVERTED
     if low and not at_length > RELATED:
         summary = (
             f"inside groups the reward has no relation to the truth (correlation {rho:.2f} ± {2 * error:.2f})"
@@ -223,7 +224,7 @@ def inverted(view: View) -> Finding:
     if not math.isfinite(rho):
         return skip(id, "more groups in which reward and truth both vary")
     evidence = {"correlation": rho, "standard_error": error, "early": early, "rows": count}
-    if rho < -0.1 and rho < -4 * error and early < -2 * early_error:
+    if rho <= INVERTED and rho < -4 * error and early < -2 * early_error:
         summary = f"right completions are paid less than wrong ones (correlation {rho:.2f} inside groups)"
         return fail(view, id, summary, evidence, _contradictions(view))
     return fine(view, id, evidence)

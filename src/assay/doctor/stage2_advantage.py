@@ -224,8 +224,8 @@ def mismatch(view: View) -> Finding:
         return fine(view, id, evidence)
     if view.is_group_method is False:
         return skip(id, "a group-relative method (this one has its own baseline)")
-    penalised = view.number("beta") > 0 and _follows(tables.rows) > PENALISED
-    if penalised:
+    in_reward = any(word in view.word("algorithm") for word in ("rloo", "reinforce"))
+    if in_reward and view.number("beta") > 0 and _follows(tables.rows) > PENALISED:
         return fine(
             view, id, evidence | {"note": "the reward up to its KL penalty, which the log does not show"}
         )

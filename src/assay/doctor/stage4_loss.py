@@ -138,9 +138,12 @@ def exploding(view: View) -> Finding:
     """The gradient norm grows to many times its start and stays there, or reaches absurd heights."""
     id = "loss.exploding"
     logged = view.metric("grad_norm")
-    norm = finite(logged)
-    if logged is None or norm.size < 5:
+    if logged is None or finite(logged).size < 5:
         return skip(id)
+    logged = np.where(logged > 0, logged, math.nan)  # steps without any signal have nothing to compare
+    norm = finite(logged)
+    if norm.size < 5:
+        return fine(view, id)
     early, late = thirds(norm)
     typical = max(float(np.median(norm[: max(3, norm.size // 2)])), 1e-9)
     tail = float(np.median(norm[-max(3, norm.size // 10) :]))
@@ -302,7 +305,7 @@ def _inverted_preference(view: View, id: str) -> Finding:
     evidence = {
         "margin": [moved.first, moved.last],
         "z": moved.z,
-        "loss_below_zero": float((loss < 0).mean()),
+        "steps_below_zero": int((loss < 0).sum()),
     }
     if loss.size >= 3 and (loss < 0).all() and abs(loss[0] + math.log(2)) < 0.1:
         return fail(view, id, f"the loss starts at {loss[0]:.3f}, minus ln 2: its sign is turned", evidence)
