@@ -1,6 +1,7 @@
 """What a run leaves beyond its metrics: penalties in the reward, evaluations, replayed data, foreign metrics."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import polars as pl
@@ -8,6 +9,7 @@ import pytest
 
 from assay.doctor.diagnosis import diagnose
 from assay.doctor.stage4_loss import at_once
+from assay.errors import BadInput
 
 
 def status(diagnosis, id):
@@ -108,3 +110,30 @@ def test_length_that_is_paid_at_fixed_truth(make_log):
             row["completions/mean_length"] = 80 + 4 * row["step"] + rng.normal(0, 3)
             row["reward"] = 0.2 + price * row["completions/mean_length"] + rng.normal(0, 0.02)
         assert status(log.diagnose(), "hacking.length") == expected
+
+
+def test_an_experiment_of_several_runs_is_no_run(make_log, tmp_path):
+    for arm in ("sound", "weak"):
+        folder = make_log(seed=1).write(tmp_path / "out" / arm)
+        (folder / "run.json").write_text("{}")
+    with pytest.raises(BadInput, match=r"holds 2 \(sound, weak\)"):
+        diagnose(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "weak")
+    assert diagnose(tmp_path / "out").origin.endswith("sound")
+
+
+def test_steps_without_a_signal_are_no_start_of_an_explosion(make_log, failed):
+    log = make_log(seed=2)
+    for i, row in enumerate(log.metrics):
+        row["grad_norm"] = 0.0 if i % 4 and i < 40 else row.get("grad_norm", 0.5)
+        row["reward_std"] = 0.0 if row["grad_norm"] == 0 else row["reward_std"]
+    assert "loss.exploding" not in failed(log.diagnose())
+
+
+def test_a_mean_reward_of_null_is_a_missing_one(make_log, failed):
+    log = make_log(seed=2)
+    for row in log.metrics:
+        row["reward"] = None
+    log.rollouts = []
+    found = log.diagnose()
+    assert found.root_cause.id == "reward.missing"

@@ -62,6 +62,7 @@ def read_run(path: str | Path) -> RunRecord:
         raise BadInput(f"expected a run's folder or log file, {root} does not exist; give a path that exists")
     parts = _Parts()
     try:
+        root = _one_run(root)
         if root.is_dir():
             for file in _files(root):
                 _add(parts, file, root, alone=False)
@@ -79,6 +80,19 @@ def read_run(path: str | Path) -> RunRecord:
             f"prompt, completion, reward), found none; {_seen(parts)}"
         )
     return _record(parts, str(root))
+
+
+def _one_run(root: Path) -> Path:
+    """The run itself, where the folder is that of an experiment with one arm; an experiment of several is no run."""
+    if not root.is_dir() or (root / "run.json").is_file():
+        return root
+    arms = sorted(file.parent for file in root.glob("*/run.json") if file.is_file())
+    if len(arms) > 1:
+        names = ", ".join(arm.name for arm in arms[:6])
+        raise BadInput(
+            f"expected one run, {root} holds {len(arms)} ({names}); give one of them, such as {arms[0]}, or two"
+        )
+    return arms[0] if arms else root
 
 
 def _seen(parts: _Parts) -> str:
