@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from assay.errors import BadInput
 from assay.models.checkpoint import load_policy
 from assay.records.run_folder import RunFolder
@@ -26,6 +28,7 @@ def evaluate_checkpoint(checkpoint: Path) -> tuple[int, pl.DataFrame]:
 
     folder = RunFolder(checkpoint.parent.parent)
     config = config_of(folder)
+    torch.set_num_threads(config.threads)  # sums depend on it in their last bits
     tasks = task_set_of(config)
     known = folder.read_run().get("data_hash")
     if known != tasks.data_hash():
