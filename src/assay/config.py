@@ -105,6 +105,16 @@ class ImportanceOptions(BaseModel):
     low: float | None = Field(default=None, ge=0, le=1, description="smallest weight")
 
 
+class VllmOptions(BaseModel):
+    """A vLLM server that samples in place of this package's own engine; see docs/vllm.md."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str = Field(default="http://127.0.0.1:8000", description="where the server listens")
+    folder: str = Field(description="the model folder it was started on; its weights are replaced")
+    timeout: float = Field(default=600.0, gt=0, description="seconds for one answer")
+
+
 class ModelSizes(BaseModel):
     """Sizes of the embedded model."""
 
@@ -200,6 +210,7 @@ class RunConfig(ModelOptions):
     recompute_old_logprobs: bool | None = Field(
         default=None, description="score the samples by the trainer; by default where importance needs it"
     )
+    vllm: VllmOptions | None = Field(default=None, description="sample by a vLLM server: vllm.folder=DIR")
     steps: int = Field(default=150, ge=1)
     batch_size: int = Field(default=64, ge=1, description="completions a step")
     group_size: int = Field(default=8, ge=1, description="completions a prompt")
@@ -224,6 +235,7 @@ class RunConfig(ModelOptions):
             for name in ModelOptions.model_fields
             if getattr(self, name) != ModelOptions.model_fields[name].default
         ]
+        asked += [] if self.vllm is None else ["vllm"]
         if self.model == "tiny" and asked:
             raise ValueError(
                 f"{asked[0]} needs a Hugging Face model; give model=FOLDER, or leave {asked[0]} out"

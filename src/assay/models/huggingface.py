@@ -40,7 +40,8 @@ class HuggingFacePolicy(Policy):
 
     Attributes:
         options: dtype, adapter, checkpointing, chat template. base: the folder the weights came from, which
-            an adapter's checkpoint refers to. shares_prompts: equal prompts are run once in training.
+            an adapter's checkpoint refers to. forbidden: ids that are never sampled.
+        shares_prompts: equal prompts are run once in training.
     """
 
     shares_prompts = True
@@ -60,7 +61,7 @@ class HuggingFacePolicy(Policy):
         text_config = config.get_text_config()
         self.max_positions = getattr(text_config, "max_position_embeddings", None) or UNLIMITED
         vocabulary = module.get_output_embeddings().weight.shape[0]
-        self._forbidden = forbidden_ids(tokenizer, vocabulary, self.eos_ids)
+        self.forbidden = forbidden_ids(tokenizer, vocabulary, self.eos_ids)
         clear_generation_config(module, self.bos_id, sorted(self.eos_ids), self.pad_id)
         self._takes = inspect.signature(self._backbone.forward).parameters
         self._scale = _logit_scale(self)
@@ -202,9 +203,9 @@ class HuggingFacePolicy(Policy):
         layer = module.get_output_embeddings()
         bias = getattr(layer, "bias", None)
         bias_V = None if bias is None else bias.float() * self._scale
-        if self._forbidden:
+        if self.forbidden:
             start = layer.weight.new_zeros(layer.weight.shape[0], dtype=torch.float32)
-            ids = torch.tensor(self._forbidden, device=self.device)
+            ids = torch.tensor(self.forbidden, device=self.device)
             bias_V = (start if bias_V is None else bias_V).index_fill(0, ids, FORBIDDEN)
         return layer.weight.float(), bias_V
 
@@ -291,16 +292,16 @@ def _logit_scale(policy: HuggingFacePolicy) -> float:
     Raises:
         BadInput: there is no such constant (soft-capping, or a state before the last norm).
     """
-    policy._scale, kept = 1.0, policy._forbidden  # pyright: ignore[reportPrivateUsage]
+    policy._scale, kept = 1.0, policy.forbidden
     vocabulary = len(policy.tokenizer)
     ids = torch.tensor([[index % vocabulary for index in (3, 17, 101, 29, 5)]], device=policy.device)
     module: Any = policy.module
     with policy.autocast():
         whole = module(input_ids=ids).logits[0].float()
     steps = torch.arange(ids.shape[1], device=policy.device)[None]
-    policy._forbidden = []  # pyright: ignore[reportPrivateUsage]
+    policy.forbidden = []
     weight, bias = policy.head()
-    policy._forbidden = kept  # pyright: ignore[reportPrivateUsage]
+    policy.forbidden = kept
     bare = torch.nn.functional.linear(policy.states(ids, torch.ones_like(ids), steps)[0], weight, bias)
     scale = float((whole * bare).sum() / bare.square().sum().clamp_min(1e-20))
     size = float(whole.abs().max())

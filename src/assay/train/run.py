@@ -105,6 +105,10 @@ def _trainer(config: RunConfig, start: Policy, tasks: TaskSet, scoring: Scoring)
     if ranks().size > 1:
         return _distributed(config, policy, reference, algorithm, tasks, scoring.reward)
     collector = Collector(config, tasks.train, scoring.reward, rounds)
+    if config.vllm is not None:
+        from assay.engines.vllm import VllmSampler
+
+        collector.sampler = VllmSampler(config.vllm)
     if isinstance(algorithm, ActorCritic):
         critic = ScalarModel(start)
         return ActorCriticTrainer(config, policy, reference, algorithm, collector, critic=critic)
@@ -122,10 +126,11 @@ def _distributed(
     tasks: TaskSet,
     reward: ScoreBatch,
 ) -> Trainer:
-    if isinstance(algorithm, ActorCritic | Preference) or config.reward == "learned":
+    alone = isinstance(algorithm, ActorCritic | Preference) or config.reward == "learned"
+    if alone or config.vllm is not None:
         raise BadInput(
             f"{algorithm.name} with reward={config.reward} trains in one process; start it without torchrun or "
-            "accelerate launch, or use a method without a critic or pairs, and a reward that is not learned"
+            "accelerate launch, or use a method without a critic or pairs, a reward that is not learned, and no vllm"
         )
     from assay.train.distributed import Collective, DistributedTrainer
 

@@ -15,7 +15,7 @@ from assay.algos.kl_control import KLControl
 from assay.algos.parts import Correction
 from assay.algos.ppo import ActorCritic
 from assay.algos.recipes import make_algorithm
-from assay.config import RunConfig
+from assay.config import ImportanceOptions, RunConfig
 from assay.engines.request import Request, SamplingSettings
 from assay.engines.sample import sample
 from assay.errors import BadInput, nearest
@@ -52,8 +52,11 @@ def algorithm_of(config: RunConfig) -> Algorithm:
         BadInput: what the run's keys ask for and this method cannot have.
     """
     algorithm = make_algorithm(config.algorithm, match=config.match, **config.algorithm_options)
-    if config.importance is not None:
-        algorithm = replace(algorithm, correction=Correction(**config.importance.model_dump()))
+    asked = config.importance
+    if asked is None and config.vllm is not None and algorithm.correction is None:
+        asked = ImportanceOptions()  # its kernels are others than the trainer's
+    if asked is not None:
+        algorithm = replace(algorithm, correction=Correction(**asked.model_dump()))
     _refuse_impossible(config, algorithm)
     return algorithm
 
@@ -73,7 +76,7 @@ def _refuse_impossible(config: RunConfig, algorithm: Algorithm) -> None:
     if isinstance(algorithm, Preference):
         asked = [
             key
-            for key in ("kl_control", "curriculum", "importance", "recompute_old_logprobs")
+            for key in ("kl_control", "curriculum", "importance", "recompute_old_logprobs", "vllm")
             if getattr(config, key)
         ]
         if asked:
