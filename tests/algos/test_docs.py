@@ -9,7 +9,7 @@ import torch
 
 from assay.algos.algorithm import TokenBatch, combine_metrics
 from assay.algos.parts import Correction, KLPenalty
-from assay.algos.recipes import RECIPES, make_algorithm, option_names
+from assay.algos.recipes import ALL, make_algorithm, option_names
 
 DOCS = Path(__file__).parents[2] / "docs" / "algorithms"
 
@@ -18,10 +18,16 @@ def code_words(page: str) -> set[str]:
     return set(re.findall(r"`([\w.]+)`", (DOCS / page).read_text("utf-8")))
 
 
-@pytest.mark.parametrize("name", RECIPES)
+SECTIONS = ["## Options", "## Metrics", "## The same name elsewhere", "## Measured"]
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_each_page_names_every_option_and_preset(name: str):
     assert set(option_names(name)) <= code_words(f"{name}.md")
-    assert set(RECIPES[name][1]) <= code_words(f"{name}.md")
+    assert set(ALL[name][1]) <= code_words(f"{name}.md")
+    text = (DOCS / f"{name}.md").read_text("utf-8")
+    assert [line for line in text.splitlines() if line in SECTIONS] == SECTIONS
+    assert "\n    " in text.split("## Options")[0]  # the formula
     assert f"[{name}]({name}.md)" in (DOCS / "index.md").read_text("utf-8")
 
 

@@ -2,6 +2,8 @@
 
 import io
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -306,3 +308,21 @@ def test_an_empty_curriculum_or_importance_is_on():
     assert config.curriculum is not None
     assert algorithm_of(config).correction is not None
     assert math.isclose(config.curriculum.high, 0.9)
+
+
+def test_every_metric_and_key_is_documented():
+    """With everything switched on, no metric and no key of the run is missing from the page."""
+    text = (Path(__file__).parents[2] / "docs" / "algorithms" / "index.md").read_text("utf-8")
+    known = set(re.findall(r"`([\w./]+)`", text))
+    options = {"kl_coef": 0.1, "epochs": 2, "kl_estimator": "exact", "entropy_coef": 0.01}
+    control = {"target": 1.0, "stop_at": 9.0}
+    trainer = trainer_of(
+        algorithm="grpo", algorithm_options=options, kl_control=control, curriculum={}, importance={}
+    )
+    metrics = trainer.train_step().metrics
+    shown = {name for name in metrics if not name.startswith("difficulty/")}
+    assert shown - {"step"} <= known
+    for key in ("kl_control", "curriculum", "importance"):
+        inner = getattr(trainer.config, key).model_dump()
+        assert {f"{key}.{name}" for name in inner} <= known
+    assert "recompute_old_logprobs" in known
