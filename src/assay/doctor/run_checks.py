@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from assay.doctor.catalogue import fail, fine, skip, warn
+from assay.doctor.stage1_reward import centred
 from assay.doctor.trend import finite
 from assay.doctor.view import View
 from assay.records.finding import Finding
@@ -192,7 +193,11 @@ def _apart(view: View, metric: np.ndarray) -> np.ndarray:
 
 
 def _error(view: View, use: np.ndarray) -> float:
-    """Standard error of a step's mean, rows of one prompt as one draw; never below that of independent rows."""
+    """Standard error of a step's mean, rows of one prompt as one draw; never below that of independent rows.
+
+    The spread of the groups' means is taken over all steps: near the top of the scale a step's own spread is small
+    exactly when its mean is high, which would make a chance look like a difference.
+    """
     rows, groups = view.reward[use], view.groups
     spread = max(float(rows.std()), 0.05 * (view.scale[1] - view.scale[0]))
     worst = spread * math.sqrt(min(rows.size, view.group_size or 1) / rows.size)
@@ -202,4 +207,14 @@ def _error(view: View, use: np.ndarray) -> float:
     means = means[np.isfinite(means)]
     if means.size < 4:
         return worst
-    return max(float(means.std(ddof=1)) / math.sqrt(means.size), spread / math.sqrt(rows.size))
+    return max(_spread_of_groups(view) / math.sqrt(means.size), spread / math.sqrt(rows.size))
+
+
+def _spread_of_groups(view: View) -> float:
+    """Standard deviation of the groups' means inside steps, pooled over the run."""
+    groups = view.groups
+    assert groups is not None
+    known = np.isfinite(groups.mean)
+    _, index = np.unique(groups.step[known], return_inverse=True)
+    away = centred(groups.mean[known], index, int(index.max()) + 1)
+    return math.sqrt(float((away**2).sum()) / max(1, away.size - int(index.max()) - 1))

@@ -184,13 +184,26 @@ SPLIT_MATCH = 0.05
 """A loss is that of a split when it is nearer to it than this part of its distance to the undivided one."""
 
 
+def _policy_loss(view: View) -> Floats | None:
+    """The policy term by step: as logged, else the loss without its KL term; None where it cannot be told."""
+    own, whole, kl, beta = (
+        view.metric("policy_loss"),
+        view.metric("loss"),
+        view.metric("kl"),
+        view.number("beta"),
+    )
+    if own is not None or whole is None:
+        return own
+    return whole if beta == 0 else whole - beta * kl if kl is not None and beta > 0 else None
+
+
 def _divided_alone(view: View, parts: int) -> tuple[int, int] | None:
     """(Steps whose policy loss is that of micro-batches divided alone, steps whose whole batch was logged).
 
     On the policy that sampled, the loss is minus the mean advantage, token by token: over the whole batch, or over
     each micro-batch and then over these.
     """
-    logged, size = view.metric("policy_loss"), view.number("batch_size")
+    logged, size = _policy_loss(view), view.number("batch_size")
     if logged is None or not view.has("advantage", "length") or not size >= 2 * parts:
         return None
     losses = dict(zip(view.metric_steps.tolist(), logged.tolist(), strict=True))
