@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from assay.algos.algorithm import Algorithm
+from assay.algos.dpo import Preference
 from assay.algos.kl_control import KLControl
 from assay.algos.parts import Correction, Credit, KLPenalty, Overlong, Surrogate
-from assay.algos.recipes import RECIPES, make_algorithm, option_names
+from assay.algos.ppo import ActorCritic, Critic
+from assay.algos.recipes import ALL, RECIPES, make_algorithm, option_names
 from assay.errors import BadInput
 
 CLIP = Surrogate(kind="clip", clip_low=0.2, clip_high=0.2)
@@ -69,6 +71,75 @@ def test_the_default_is_the_published_method(name: str):
     assert algorithm.minibatches == (4 if name == "gspo" else 1)
     assert algorithm.dynamic_sampling == (name == "dapo")
     assert algorithm.overlong == Overlong(how="punish" if name == "dapo" else "keep", cache=0.2)
+
+
+def test_the_defaults_of_ppo_are_the_published_ones():
+    algorithm = make_algorithm("ppo")
+    assert isinstance(algorithm, ActorCritic)
+    assert algorithm.surrogate == CLIP
+    assert algorithm.aggregation == "token_mean"
+    assert algorithm.kl == KLPenalty(coef=0.05, estimator="k1", where="token_reward")
+    assert (algorithm.minibatches, algorithm.epochs) == (1, 4)
+    assert algorithm.critic == Critic(
+        gamma=1.0, lam=0.95, value_coef=0.1, value_clip=0.2, whiten="advantages"
+    )
+    assert algorithm.kl_control == KLControl(kind="fixed")
+    assert algorithm.entropy_coef == 0.0
+    assert algorithm.correction is None
+    assert make_algorithm("ppo", match="trl") == algorithm
+
+
+@pytest.mark.parametrize("name", ["dpo", "online_dpo"])
+def test_the_defaults_of_dpo_are_the_published_ones(name: str):
+    algorithm = make_algorithm(name)
+    assert isinstance(algorithm, Preference)
+    assert (algorithm.loss_name, algorithm.beta, algorithm.label_smoothing) == ("dpo", 0.1, 0.0)
+    assert (algorithm.sft_coef, algorithm.online) == (0.0, name == "online_dpo")
+    assert algorithm.needs_reference
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_method_has_more_than_ten_options(name: str):
+    assert 0 < len(option_names(name)) <= 10
+
+
+# What each preset changes, beside the published default: the option or part, and its value there.
+ELSEWHERE = {
+    ("rloo", "trl"): {"surrogate.kind": "clip", "surrogate.level": "sequence_sum", "kl.coef": 0.05},
+    ("rloo", "verl"): {"surrogate.dual_clip": 3.0, "aggregation": "token_mean", "kl.coef": 0.0},
+    ("rloo", "openrlhf"): {"credit.spread": "returns", "credit.clip": 10.0, "kl.coef": 0.01},
+    ("grpo", "trl"): {"credit.ddof": 1, "credit.epsilon": 1e-4, "aggregation": "token_mean", "kl.coef": 0.0},
+    ("grpo", "verl"): {"credit.ddof": 1, "surrogate.dual_clip": 3.0, "kl.coef": 0.0, "kl.bound": 10.0},
+    ("grpo", "openrlhf"): {"credit.epsilon": 1e-9, "kl.estimator": "k1", "kl.where": "token_reward"},
+    ("dr_grpo", "trl"): {"aggregation": "constant", "surrogate.dual_clip": None},
+    ("dr_grpo", "verl"): {"aggregation": "constant", "surrogate.dual_clip": 3.0},
+    ("dr_grpo", "openrlhf"): {"aggregation": "token_mean", "kl.coef": 0.01},
+    ("dapo", "trl"): {"dynamic_sampling": False, "overlong.how": "keep", "credit.epsilon": 1e-4},
+    ("dapo", "verl"): {"dynamic_sampling": True, "overlong.how": "punish", "surrogate.dual_clip": 3.0},
+    ("dapo", "openrlhf"): {"dynamic_sampling": True, "overlong.how": "keep", "credit.epsilon": 1e-9},
+    ("gspo", "trl"): {"surrogate.level": "sequence", "surrogate.clip_high": 0.2, "aggregation": "token_mean"},
+    ("gspo", "verl"): {"surrogate.level": "sequence_token", "surrogate.bound": 10.0},
+    ("gspo", "openrlhf"): {"aggregation": "sequence_mean_token_mean", "kl.where": "token_reward"},
+    ("cispo", "trl"): {"surrogate.clip_high": 4.0, "surrogate.clip_low": None, "credit.epsilon": 1e-4},
+    ("cispo", "verl"): {"surrogate.clip_high": pytest.approx(0.2), "surrogate.clip_low": 0.2},
+    ("reinforce_pp", "verl"): {"credit.whiten_ddof": 1, "credit.whiten_floor": False, "kl.coef": 0.0},
+    ("reinforce_pp", "openrlhf"): {"credit.whiten_ddof": 0, "credit.whiten_floor": True, "kl.bound": 10.0},
+}
+
+
+@pytest.mark.parametrize(("name", "library"), ELSEWHERE)
+def test_presets_are_pinned(name: str, library: str):
+    algorithm = make_algorithm(name, match=library)
+    for path, value in ELSEWHERE[name, library].items():
+        found = algorithm
+        for part in path.split("."):
+            found = getattr(found, part)
+        assert found == value, path
+
+
+def test_every_preset_is_pinned():
+    presets = {(name, library) for name, (_, known) in RECIPES.items() for library in known}
+    assert presets == set(ELSEWHERE)
 
 
 @pytest.mark.parametrize("name", RECIPES)
