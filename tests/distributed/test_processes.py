@@ -41,14 +41,25 @@ def model(tmp_path_factory):
     return make_folder(tmp_path_factory.mktemp("model"), "llama")
 
 
-def start(root: Path, model: Path, processes: int, *, resume: bool = False, **changes) -> subprocess.Popen:
+def start(
+    root: Path, model: Path, processes: int, *, resume: bool = False, launch: tuple[str, ...] = (), **changes
+) -> subprocess.Popen:
     recipe = root.with_suffix(".yaml")
     recipe.write_text(yaml.safe_dump({**RECIPE, "model": str(model), **changes}))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     launcher = [sys.executable, "-m"]
-    if processes > 1:
+    if launch:
+        launcher += ["accelerate.commands.launch", *launch, f"--main_process_port={port}"]
+        launcher += [
+            "--num_machines=1",
+            "--mixed_precision=no",
+            "--dynamo_backend=no",
+            f"--num_processes={processes}",
+            "-m",
+        ]
+    elif processes > 1:
         launcher += ["torch.distributed.run", f"--nproc_per_node={processes}", f"--master_port={port}", "-m"]
     what = ["--resume", str(root)] if resume else [str(recipe), "--out", str(root)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -98,17 +109,21 @@ def alone(model, tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("shard", [False, True], ids=["ddp", "fsdp2"])
-def test_two_processes_train_as_one(model, alone, tmp_path, shard):
+@pytest.mark.parametrize(
+    ("shard", "launch"),
+    [(False, ()), (True, ()), (False, ("--multi_gpu",)), (False, ("--use_fsdp", "--fsdp_version=2"))],
+    ids=["ddp", "fsdp2", "accelerate-ddp", "accelerate-fsdp2"],
+)
+def test_two_processes_train_as_one(model, alone, tmp_path, shard, launch):
     root = tmp_path / "two"
-    out = finish(start(root, model, 2, shard=shard))
+    out = finish(start(root, model, 2, shard=shard, launch=launch))
     assert json.loads(out)["run"] == str(root), "one document, from the main process"
     assert json.loads((root / "run" / "run.json").read_text())["processes"] == 2
     same(alone, root)
 
 
-@pytest.mark.parametrize("shard", [False, True], ids=["ddp", "fsdp2"])
-def test_a_killed_process_ends_the_job_and_one_process_goes_on(model, alone, tmp_path, shard):
+@pytest.mark.parametrize(("shard", "processes"), [(False, 1), (True, 3)], ids=["ddp", "fsdp2"])
+def test_a_killed_process_ends_the_job_and_another_number_goes_on(model, alone, tmp_path, shard, processes):
     root = tmp_path / "killed"
     job = start(root, model, 2, shard=shard, eval_every=1)
     wait_for(root / "run" / "checkpoints" / "step-000002")
@@ -120,7 +135,7 @@ def test_a_killed_process_ends_the_job_and_one_process_goes_on(model, alone, tmp
     assert "--resume" in lines[0]
     document = json.loads((root / "run" / "run.json").read_text())
     assert document["status"] == "stopped"
-    finish(start(root, model, 1, resume=True))
+    finish(start(root, model, processes, resume=True))
     same(alone, root)
 
 

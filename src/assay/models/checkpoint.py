@@ -47,7 +47,7 @@ def load_state(folder: Path) -> dict[str, Any]:
     path = folder / STATE_FILE
     if not path.is_file():
         raise BadInput(f"{folder} cannot be resumed: expected {STATE_FILE} in it")
-    return torch.load(path, weights_only=True)
+    return torch.load(path, weights_only=True, map_location="cpu")
 
 
 def load_policy(folder: str | Path, options: ModelOptions | None = None) -> Policy:

@@ -54,7 +54,8 @@ class ScalarModel(nn.Module):
         self.policy = policy.frozen_copy()
         self.policy.module.requires_grad_(True)
         self.backbone = self.policy.module
-        self.head = ScalarHead(self.policy.head()[0].shape[1], heads)
+        weight_VH = self.policy.head()[0]
+        self.head = ScalarHead(weight_VH.shape[1], heads).to(weight_VH.device)
 
     @property
     def heads(self) -> int:
@@ -63,7 +64,7 @@ class ScalarModel(nn.Module):
 
     def values(self, prompt_ids: Ids, completion_ids: Ids) -> Tensor:
         """Value of the state before each completion token, first head, (B, T); padding positions undefined."""
-        return self.head(self.policy.completion_hidden(prompt_ids, completion_ids))[..., 0]
+        return self.head(self.policy.completion_hidden(prompt_ids, completion_ids))[..., 0].cpu()
 
     def last_token(self, prompt_ids: Ids, completion_ids: Ids) -> Tensor:
         """Readings after the last real token of each row, (B, K): never at a pad.
@@ -75,7 +76,7 @@ class ScalarModel(nn.Module):
         hidden_BTH = self.policy.completion_hidden(prompt_ids, longer)
         last_B = torch.tensor([len(ids) for ids in completion_ids], device=hidden_BTH.device)
         rows_B = torch.arange(len(last_B), device=hidden_BTH.device)
-        return self.head(hidden_BTH[rows_B, last_B])
+        return self.head(hidden_BTH[rows_B, last_B]).cpu()
 
     def save(self, folder: Path) -> None:
         """Write the backbone in Hugging Face format and the head beside it, into an existing folder."""

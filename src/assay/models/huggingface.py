@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -253,7 +254,7 @@ class HuggingFacePolicy(Policy):
                 linear head.
         """
         module, tokenizer, options, base = read_folder(Path(folder), options)
-        return cls(module, tokenizer, options, base)
+        return cls(module.to(default_device()), tokenizer, options, base)
 
 
 def _turns(options: ModelOptions, prompt: str) -> list[dict[str, str]]:
@@ -263,6 +264,13 @@ def _turns(options: ModelOptions, prompt: str) -> list[dict[str, str]]:
     plain = options.question == "{prompt}"
     said.append(("user", prompt if plain else options.question.replace("{prompt}", prompt.strip())))
     return [{"role": role, "content": content} for role, content in said]
+
+
+def default_device() -> torch.device:
+    """This process's GPU where there is one; hide it (``CUDA_VISIBLE_DEVICES=``) to stay on the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
 class _training_layers(AbstractContextManager[None]):
@@ -292,7 +300,8 @@ def _logit_scale(policy: HuggingFacePolicy) -> float:
     Raises:
         BadInput: there is no such constant (soft-capping, or a state before the last norm).
     """
-    policy._scale, kept = 1.0, policy.forbidden
+    kept = policy.forbidden
+    policy._scale = 1.0  # pyright: ignore[reportPrivateUsage]
     vocabulary = len(policy.tokenizer)
     ids = torch.tensor([[index % vocabulary for index in (3, 17, 101, 29, 5)]], device=policy.device)
     module: Any = policy.module

@@ -176,4 +176,4 @@ def _like(value: Any, split: Any) -> Any:
 
     if not isinstance(value, Tensor) or value.shape != split.shape:
         return value
-    return distribute_tensor(value.to(split.dtype), split.device_mesh, split.placements)
+    return distribute_tensor(value.to(split.device, split.dtype), split.device_mesh, split.placements)

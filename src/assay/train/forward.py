@@ -123,9 +123,11 @@ class _Tokens(NamedTuple):
 def _completion_tokens(policy: Policy, rows: TokenRows) -> _Tokens:
     targets_BT, counts_B = pad_right(rows.completion_ids, policy.pad_id)
     mask_BT = torch.arange(targets_BT.shape[1])[None] < counts_B[:, None]
-    hidden_NH = policy.completion_hidden(rows.prompt_ids, rows.completion_ids)[mask_BT]
-    return _Tokens(hidden_NH, *policy.head(), targets_BT[mask_BT], mask_BT)
+    hidden_BTH = policy.completion_hidden(rows.prompt_ids, rows.completion_ids)
+    hidden_NH = hidden_BTH[mask_BT.to(hidden_BTH.device)]
+    return _Tokens(hidden_NH, *policy.head(), targets_BT[mask_BT].to(hidden_NH.device), mask_BT)
 
 
 def _unflatten(values_N: Tensor, mask_BT: Tensor) -> Tensor:
+    values_N = values_N.to(mask_BT.device)  # one number a token: losses are worked out on the CPU
     return values_N.new_zeros(mask_BT.shape).masked_scatter(mask_BT, values_N)

@@ -86,6 +86,11 @@ def ranks() -> Ranks:
     return Ranks(int(state.process_index), int(state.num_processes))
 
 
+def asked_to_shard() -> bool:
+    """Whether ``accelerate launch --use_fsdp`` (or its configuration) asks for split weights."""
+    return os.environ.get("ACCELERATE_USE_FSDP") == "true"
+
+
 def _state() -> Any:
     import torch
 
@@ -93,7 +98,8 @@ def _state() -> Any:
 
 
 def _stopped(number: int, frame: object) -> None:
-    del number, frame
+    del frame
+    signal.signal(number, signal.SIG_IGN)  # what is left to write is written in peace
     raise RunStopped(GONE)
 
 
@@ -104,6 +110,7 @@ def connected() -> Generator[None]:
         yield
     except RuntimeError as error:
         if ranks().size > 1 and _is_a_lost_connection(error):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's: this process is ending already
             raise RunStopped(GONE) from None
         raise
 

@@ -35,7 +35,7 @@ from assay.train.evaluate import Evaluator
 from assay.train.learned import pairs_of
 from assay.train.ppo import ActorCriticTrainer
 from assay.train.preference_data import PairRows
-from assay.train.ranks import connected, ranks
+from assay.train.ranks import asked_to_shard, connected, ranks
 from assay.train.setup import Scoring, algorithm_of, open_scoring
 from assay.train.trainer import Trainer
 
@@ -76,10 +76,11 @@ def train_run(
         if step is None:
             _checkpoint(folder, trainer, evaluator, listener, arm)
         try:
-            while trainer.step < config.steps:
-                _one_step(folder, trainer, config, listener, arm)
-                if trainer.step % config.eval_every == 0 or trainer.step == config.steps:
-                    _checkpoint(folder, trainer, evaluator, listener, arm)
+            with connected():
+                while trainer.step < config.steps:
+                    _one_step(folder, trainer, config, listener, arm)
+                    if trainer.step % config.eval_every == 0 or trainer.step == config.steps:
+                        _checkpoint(folder, trainer, evaluator, listener, arm)
         except BaseException as error:
             folder.write_run(
                 document | {"status": "stopped", "stopped_by": f"{type(error).__name__}: {error}"}
@@ -136,7 +137,8 @@ def _distributed(
 
     rounds = MOST_ROUNDS if algorithm.dynamic_sampling else 1
     collector = Collective(config, tasks.train, reward, rounds)
-    return DistributedTrainer(config, policy, reference, algorithm, collector, sharded=config.shard)
+    sharded = config.shard or (config.model != "tiny" and asked_to_shard())
+    return DistributedTrainer(config, policy, reference, algorithm, collector, sharded=sharded)
 
 
 def _take_up(folder: RunFolder, trainer: Trainer) -> int | None:
