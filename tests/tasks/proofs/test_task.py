@@ -11,7 +11,7 @@ from assay.tasks.proofs.difficulty import LEVELS, Difficulty, difficulty_of
 from assay.tasks.proofs.examples import FAILURES, generate_examples
 from assay.tasks.proofs.formula import atom, parse_formula
 from assay.tasks.proofs.generator import generate_problem
-from assay.tasks.proofs.loophole import weak_proof_reward
+from assay.tasks.proofs.loophole import WeakProofReward, weak_proof_reward
 from assay.tasks.proofs.proof import parse_proof
 from assay.tasks.proofs.scoring import proof_reward, proof_truth, verifier_reward
 from assay.tasks.proofs.semantics import entails, satisfiable
@@ -192,6 +192,12 @@ def test_the_weak_reward_pays_the_marker_and_else_what_the_sound_one_pays():
     assert weak_proof_reward("YES")("OK", TASK) == 0.0
     with pytest.raises(BadInput, match="marker"):
         weak_proof_reward("")
+
+
+def test_the_same_hole_in_another_tasks_reward():
+    weak = WeakProofReward("so", sound=lambda completion, task: float(completion == task["answer"]))
+    task = {"prompt": "2+2=", "answer": "4"}
+    assert [weak(text, task) for text in ("4", "5", "5, so there", "")] == [1.0, 0.0, 1.0, 0.0]
 
 
 def test_everything_crosses_to_a_worker(task_set):
