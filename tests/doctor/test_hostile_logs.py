@@ -7,6 +7,7 @@ import pytest
 
 from assay.doctor.diagnosis import diagnose
 from assay.errors import AssayError
+from assay.records.finding import jsonable
 
 VALUES = (
     None, True, False, 0, 1, -1, 2**70, -(2**70), 1e308, float("nan"), float("inf"), "", "x", "NaN", "0.5", [],
@@ -58,7 +59,7 @@ def survives(path):
         if "\n" in str(error):
             raise
         return False
-    json.loads(diagnosis.to_text())
+    json.dumps(jsonable(diagnosis.to_json()), allow_nan=False)
     return True
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from assay.doctor.causes import link, settle
 from assay.doctor.rescoring import Tokenizer, load_tokenizer, rescored, retokenised_by
 from assay.doctor.trend import change
 from assay.doctor.view import View
-from assay.records.finding import Finding, jsonable
+from assay.records.finding import Finding
 from assay.records.readers import read_run
 from assay.records.run_record import Note, RunRecord
 
@@ -96,10 +95,6 @@ class Diagnosis:
             "notes": [{"kind": note.kind, "text": note.text} for note in self.notes],
             "path": self.origin,
         }
-
-    def to_text(self) -> str:
-        """The JSON document as text."""
-        return json.dumps(jsonable(self.to_json()), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def diagnose(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,8 +64,6 @@ class Result:
     gradient: Array | None = None
     error: str | None = None
     size: int = 1
-    detached: bool = False
-    notes: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 Call = Callable[[Batch], Result]
@@ -148,17 +146,14 @@ def _run_torch(fn: Function, adapt: Function | None, form: str, batch: Batch) ->
     if outcome.error is not None:
         return Result(error=outcome.error)
     if not isinstance(value, torch.Tensor):
-        return Result(float(numbers(value)), None, detached=True)
+        return Result(float(numbers(value)))
     if value.numel() != 1:
         return Result(size=value.numel())
-    if not value.requires_grad:
-        return Result(float(value), None, detached=True)
-    step = attempt(value.reshape(()).backward)
-    if step.error:
-        return Result(float(value.detach()), None, detached=True, notes={"backward": step.error})
+    if not value.requires_grad or attempt(value.reshape(()).backward).error:
+        return Result(float(value.detach()))
     grad = tensors[0].grad
     got = None if grad is None else grad.detach().double().numpy()
-    return Result(float(value.detach()), got, detached=grad is None)
+    return Result(float(value.detach()), got)
 
 
 def _run_numpy(fn: Function, adapt: Function | None, form: str, batch: Batch) -> Result:
