@@ -16,7 +16,7 @@ from assay.records.finding import Finding
 
 PAYLOAD = f"setattr(__import__('sys'), '{CANARY}', 1)"
 """Harmless: it marks the very process that evaluates it, and no other."""
-HANG_LIMIT = 3.0
+HANG_LIMIT, CODE_HANG_LIMIT = 3.0, 15.0
 CONFIRM_LIMIT = 8.0
 HANGS_SECONDS = 15.0
 """Time for the search for texts that hang, a confirmation in progress apart."""
@@ -28,8 +28,8 @@ SHAPE_WORDS = ("numbers, got", "a number, got", "list of", "the key", "of shape"
 def behaviour_findings(bench: Bench) -> list[Finding]:
     """Failures on odd texts, hangs, shapes, side effects and evaluation of the model's text."""
     probe_odd(bench)
-    found = [*_failures(bench), *_hangs(bench), *_batch_shape(bench)]
-    return [*found, *_side_effects(bench), *_evaluation(bench)]
+    found = [*_evaluation(bench), *_batch_shape(bench), *_side_effects(bench)]
+    return [*_failures(bench), *found, *_hangs(bench)]
 
 
 def probe_odd(bench: Bench) -> None:
@@ -112,7 +112,7 @@ def _hangs(bench: Bench) -> list[Finding]:
     A short text is a fault. A long one is a warning: many a common pattern is slow on thousands of blanks.
     """
     task = bench.tasks[0]
-    limit = max(20.0 if bench.is_code else HANG_LIMIT, 20 * bench.cost)
+    limit = max(CODE_HANG_LIMIT if bench.is_code else HANG_LIMIT, 20 * bench.cost)
     long: list[Finding] = []
     stop = time.monotonic() + HANGS_SECONDS
     for text in _slow(bench, task):

@@ -117,11 +117,13 @@ def make_finding(
     exploit: tuple[AuditTask, str, str] | None = None,
     follows_from: str | None = None,
     refused: bool = False,
+    control: str | None = None,
 ) -> Finding:
     """Put a finding together: advice, the exploit as scored, and a regression test.
 
     Args:
         exploit: task, completion, what was expected. refused: the completion must be paid and was not.
+        control: the same completion without what it is paid for.
     """
     advice = ADVICE[id]
     shown: Exploit | None = None
@@ -131,7 +133,7 @@ def make_finding(
         outcome = bench.prober.score(task.key, completion)
         value = None if math.isnan(outcome.value) else outcome.value
         shown = Exploit(jsonable(task.row), completion, value, expected)
-        test = regression_test(bench, id, task, completion, refused=refused)
+        test = regression_test(bench, id, task, completion, refused=refused, control=control)
     return Finding(
         id, "audit", status, summary, {"why": advice.why, **(evidence or {})}, (), advice.fix,
         follows_from, None, test, shown,

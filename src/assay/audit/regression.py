@@ -8,44 +8,104 @@ import re
 from collections.abc import Sequence
 
 from assay.audit.bench import HALF, JUNK, Bench
+from assay.audit.golds import far_value
 from assay.audit.task_file import AuditTask
 from assay.records.finding import Finding, jsonable
 
 HEADER = '''"""Regression tests of a reward function, written by `assay audit`. They fail until the reward is mended."""
 
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
+from assay.audit.prober import Call, Prober
 from assay.rewards.call import resolve
 from assay.rewards.load import load_function
 
 '''
-NUMBER_ONLY = frozenset({"crashes", "non_finite", "wrong_shape", "hangs", "unsafe_eval", "side_effects"})
-"""Ids whose test only asks for a finite score."""
+SCORED = """    texts = ["", {text!r}, {gold!r}, {text!r}]
+    found = reward.score(texts, [task] * 4)
+    assert all(score.is_scored for score in found), [score.reason for score in found]"""
+RIGHT_ABOVE_WRONG = """    right, wrong = reward.score([{gold!r}, {wrong!r}], [task] * 2)
+    assert right.is_scored and wrong.is_scored and right.value > wrong.value"""
+PADDED = """    found, plain, gold, low = (reward.score([text], [task])[0] for text in {four!r})
+    assert abs(found.value - plain.value) <= 0.2 * abs(gold.value - low.value)"""
+UNUSABLE = """    good = json.loads({good!r})
+    found = reward.score([{text!r}], [task])[0]
+    gold, low = (reward.score([text], [good])[0] for text in {both!r})
+    assert not found.is_scored or found.value - low.value <= 0.5 * (gold.value - low.value)"""
+PAID = """    found, gold, low = (reward.score([text], [task])[0] for text in {three!r})
+    assert found.is_scored, found.reason
+    assert found.value - low.value {sign} 0.5 * (gold.value - low.value)"""
+ALONE = """    tasks = {{"a": task, "b": json.loads({other!r})}}
+    calls = [Call(key, text) for key in tasks for text in {texts!r}]
+    with Prober({spec!r}, tasks) as prober:
+        alone = prober.run(calls, "isolated")
+        for mode in ("plain", "plain", *(["batch"] if prober.about["batch"] else [])):
+            assert [repr(o.value) for o in prober.run(calls, mode)] == [repr(o.value) for o in alone]"""
+BODIES: dict[str, str] = {
+    "crashes": SCORED, "non_finite": SCORED, "wrong_shape": SCORED,
+    "constant": RIGHT_ABOVE_WRONG, "inverted": RIGHT_ABOVE_WRONG,
+    "pays_length": PADDED, "pays_agreement": PADDED, "pays_position": PADDED,
+    "invalid_gold_pays": UNUSABLE, "missing_tests_pass": UNUSABLE,
+    "state_leak": ALONE,
+    "not_deterministic": """    values = {{repr(reward.score([{text!r}], [task])[0].value) for _ in range(60)}}
+    assert len(values) == 1, values""",
+    "hangs": """    with Prober({spec!r}, {{"t": task}}, time_limit=10.0) as prober:
+        assert prober.score("t", {text!r}).state != "hang\"""",
+    "unsafe_eval": """    sys.__dict__.pop("assay_canary", None)
+    reward.score([{text!r}], [task])
+    assert not hasattr(sys, "assay_canary"), "the text was run in this process\"""",
+    "side_effects": """    with Prober({spec!r}, {{"t": task}}) as prober:
+        outcomes = prober.run([Call("t", {text!r}), Call("t", {gold!r})], "watched")
+    seen = [kind for o in outcomes for kind in ("printed", "mutated", "wrote", "network") if kind in o.seen]
+    assert not seen, seen""",
+    "swallows_errors": """    with ThreadPoolExecutor(1) as threads:
+        found = threads.submit(reward.score, [{text!r}], [task]).result()[0]
+    low = reward.score([{low!r}], [task])[0]
+    assert not found.is_scored or found.value > low.value""",
+}  # fmt: skip
+PLACE = """    found = reward.score([{text!r}] * 6, [task] * 6)
+    assert len({{repr(score.value) for score in found}}) == 1"""
 
 
-def regression_test(bench: Bench, id: str, task: AuditTask, completion: str, *, refused: bool = False) -> str:
-    """Source of a test function: the exploit is paid at most half of what the gold is (or, refused, more).
+def regression_test(
+    bench: Bench,
+    id: str,
+    task: AuditTask,
+    completion: str,
+    *,
+    refused: bool = False,
+    control: str | None = None,
+) -> str:
+    """Source of a test function that fails now, and passes once the reward is mended.
 
-    An exploit that was found at exactly half has to be paid less than half.
+    Most: the exploit is paid at most half of what the gold is (or, ``refused``, more); one that was found at
+    exactly half has to be paid less than half. ``control``: the same text without what was paid for.
     """
-    lines = [
+    body = BODIES.get(id, PAID)
+    if id == "pays_position" and control is None:
+        body = PLACE
+    good = bench.good_tasks[0] if bench.good_tasks else task
+    gold, low = bench.accepted(task), _lowest(bench, task)
+    wrong = bench.write(task, far_value(task.gold, [])) if bench.has_gold else JUNK[0]
+    half = task.key in bench.scales and bench.paid(task, completion) <= HALF
+    if body is PAID and math.isnan(bench.prober.score(task.key, gold).value):
+        body = SCORED
+    other = next((t for t in bench.tasks if t is not task), task)
+    filled = body.format(
+        spec=bench.prober.spec, text=completion, gold=gold, wrong=wrong, low=low,
+        three=(completion, gold, low), four=(completion, control, gold, low),
+        both=(bench.accepted(good), _lowest(bench, good)), sign=">" if refused else "<" if half else "<=",
+        good=json.dumps(jsonable(good.row)), other=json.dumps(jsonable(other.row)),
+        texts=(completion, gold, wrong, JUNK[0], bench.accepted(other)),
+    )  # fmt: skip
+    head = [
         f"def test_{re.sub(r'[^a-z0-9]+', '_', id.lower())}():",
         f"    reward = resolve(load_function({bench.prober.spec!r}))",
         f"    task = json.loads({json.dumps(jsonable(task.row))!r})",
-        f"    found = reward.score([{completion!r}], [task])[0]",
     ]
-    if id in NUMBER_ONLY or math.isnan(bench.prober.score(task.key, bench.accepted(task)).value):
-        return "\n".join([*lines, "    assert found.is_scored, found.reason", ""])
-    half = bench.paid(task, completion) <= HALF and task.key in bench.scales
-    sign = ">" if refused else "<" if half else "<="
-    lines += [
-        f"    gold = reward.score([{bench.accepted(task)!r}], [task])[0]",
-        f"    low = reward.score([{_lowest(bench, task)!r}], [task])[0]",
-        "    assert found.is_scored, found.reason",
-        f"    assert found.value - low.value {sign} 0.5 * (gold.value - low.value)",
-        "",
-    ]
-    return "\n".join(lines)
+    return "\n".join([*head, filled, ""])
 
 
 def _lowest(bench: Bench, task: AuditTask) -> str:
@@ -59,16 +119,7 @@ def _lowest(bench: Bench, task: AuditTask) -> str:
 
 def test_file(findings: Sequence[Finding]) -> str:
     """The text of a test module with the regression tests of all findings that have one."""
-    seen: dict[str, int] = {}
-    blocks: list[str] = []
-    for finding in findings:
-        if finding.regression_test is None or finding.status != "fail":
-            continue
-        seen[finding.id] = seen.get(finding.id, 0) + 1
-        block = finding.regression_test
-        if seen[finding.id] > 1:
-            block = block.replace("():", f"_{seen[finding.id]}():", 1)
-        blocks.append(block)
+    blocks = [f.regression_test for f in findings if f.regression_test is not None and f.status == "fail"]
     return HEADER + "\n" + "\n\n".join(blocks)
 
 

@@ -138,7 +138,7 @@ def hidden_error_findings(bench: Bench) -> list[Finding]:
     """Errors that the reward hides: seen on valid texts, in a thread, or certain from its source."""
     if not bench.source.broad_excepts:
         return _thread_only(bench)
-    seen = _hidden(bench)
+    where, seen = _hidden(bench)
     grave = [b for b in bench.source.broad_excepts if _guards_a_service(b) or _pays_for_errors(bench, b)]
     handlers = [f"line {b.line}" for b in bench.source.broad_excepts]
     status = "fail" if seen or grave else "warn"
@@ -147,8 +147,7 @@ def hidden_error_findings(bench: Bench) -> list[Finding]:
         if seen
         else "Every exception becomes a score; a fault of the reward or of a service is not told from a wrong answer."
     )
-    task = bench.tasks[0]
-    exploit = (task, bench.accepted(task), "an error that is seen, or the full score") if seen else None
+    exploit = (where, bench.accepted(where), "an error that is seen, or the full score") if seen else None
     evidence = {"handlers": handlers, "hidden": seen[:5]}
     return [make_finding(bench, "swallows_errors", status, summary, evidence=evidence, exploit=exploit,
                          refused=True)]  # fmt: skip
@@ -166,8 +165,11 @@ def _pays_for_errors(bench: Bench, handler: BroadExcept) -> bool:
     return handler.pays is not None and any(handler.pays - s.low > 0.5 * s.span for s in scales)
 
 
-def _hidden(bench: Bench) -> list[str]:
-    """Exceptions inside the reward's file that reached nobody, on golds, and on any text if they are faults."""
+def _hidden(bench: Bench) -> tuple[AuditTask, list[str]]:
+    """Exceptions inside the reward's file that reached nobody, on golds, and on any text if they are faults; and
+    the task on whose gold the first was seen (the first task where none was).
+    """
+    where: AuditTask | None = None
     calls = [Call(t.key, bench.accepted(t)) for t in bench.tasks[:4]]
     junk = [Call(t.key, JUNK[0]) for t in bench.tasks[:2]]
     traced = bench.prober.run([*calls, *junk], "traced")
@@ -186,8 +188,9 @@ def _hidden(bench: Bench) -> list[str]:
         scale = bench.scales[task.key]
         low = not math.isnan(scale.low) and outcome.value - scale.low <= 0.5 * abs(scale.span)
         if raised and low:
+            where = where or task
             found += raised
-    return list(dict.fromkeys(found))
+    return where or bench.tasks[0], list(dict.fromkeys(found))
 
 
 def _thread_only(bench: Bench) -> list[Finding]:

@@ -88,7 +88,7 @@ def audit_reward(
     signature: str | None = None,
     chat: bool = False,
     time_limit: float = 5.0,
-    seconds: float = 50.0,
+    seconds: float = 45.0,
     train: TrainFunction | None = None,
     labelled: str | Path | None = None,
 ) -> AuditReport:
@@ -145,8 +145,8 @@ def _report(bench: Bench, leaked: bool, train: TrainFunction | None, seconds: fl
     findings = _always(bench)
     numbers: dict[str, Any] = {}
     if bench.good_tasks and not bench.inverted:
-        findings += paid_findings(bench, ledger)
         findings += code_findings(bench, ledger)
+        findings += paid_findings(bench, ledger)
         findings += refused_findings(bench, ledger)
         findings += invalid_gold_findings(bench)
         slopes, numbers = slope_findings(bench)
@@ -163,7 +163,7 @@ def _report(bench: Bench, leaked: bool, train: TrainFunction | None, seconds: fl
     findings += hidden_error_findings(bench)
     findings += unscored_findings(bench)
     findings += behaviour_findings(bench)
-    findings = _ordered(findings)
+    findings = _ordered(_behind_noise(findings))
     numbers["detection_limit"] = _detection_limit(bench)
     numbers["seconds"] = round(time.monotonic() - start, 3)
     return AuditReport(
@@ -238,6 +238,18 @@ def _is_plainly_constant(bench: Bench) -> bool:
     return bool(text) and not any(
         word in text for word in ("if ", " or ", " and ", "==", "search", "match", " in ")
     )
+
+
+def _behind_noise(findings: Sequence[Finding]) -> list[Finding]:
+    """Where equal texts are paid differently, what is said about pay may be noise: a warning until that is mended."""
+    if not any(finding.id == "not_deterministic" for finding in findings):
+        return list(findings)
+    return [
+        replace(f, status="warn", follows_from="not_deterministic")
+        if f.status == "fail" and f.id.startswith(("accepts_", "pays_", "rejects_", "invalid_gold"))
+        else f
+        for f in findings
+    ]
 
 
 def _ordered(findings: Sequence[Finding]) -> list[Finding]:

@@ -50,7 +50,7 @@ def _series(bench: Bench, task: AuditTask) -> dict[str, list[str]]:
 def _length(bench: Bench, tasks: Sequence[AuditTask]) -> tuple[list[Finding], dict[str, float | None]]:
     gains: dict[str, list[float]] = {}
     slopes: list[float] = []
-    texts: dict[str, tuple[AuditTask, str]] = {}
+    texts: dict[str, tuple[AuditTask, str, str]] = {}
     for task in tasks:
         grown = _series(bench, task)
         bench.prefetch((task, text) for series in grown.values() for text in series)
@@ -60,7 +60,7 @@ def _length(bench: Bench, tasks: Sequence[AuditTask]) -> tuple[list[Finding], di
             if math.isnan(shares[0]) or not known:
                 continue
             gains.setdefault(kind, []).append(max(known) - shares[0])
-            texts.setdefault(kind, (task, series[shares.index(max(known))]))
+            texts.setdefault(kind, (task, series[shares.index(max(known))], series[0]))
             if kind == "right":
                 slopes.append((shares[-1] - shares[0]) / (LENGTHS[-1] / 1000))
     slope = (
@@ -70,19 +70,20 @@ def _length(bench: Bench, tasks: Sequence[AuditTask]) -> tuple[list[Finding], di
     steepest = max(gains, key=lambda kind: statistics.median(gains[kind]), default=None)
     if steepest is None or (gain := statistics.median(gains[steepest])) < NOTABLE:
         return [], numbers
-    task, text = texts[steepest]
+    task, text, control = texts[steepest]
     summary = f"Padding a text ({steepest}) raises its pay by {gain:.0%} of what the gold is paid."
     evidence = {"gain": round(gain, 6), "kind": steepest, **numbers}
     exploit = (task, text, "the pay of the same text without the padding")
     status = "fail" if gain > GRAVE else "warn"
-    return [make_finding(bench, "pays_length", status, summary, evidence=evidence, exploit=exploit)], numbers
+    return [make_finding(bench, "pays_length", status, summary, evidence=evidence, exploit=exploit,
+                         control=control)], numbers  # fmt: skip
 
 
 def _agreement(bench: Bench, tasks: Sequence[AuditTask]) -> list[Finding]:
     """Flattery added before or after a right, a wrong and an empty answer."""
     own = [m for m in bench.source.markers if AGREES.search(m) and len(m) <= 60]
     phrases = list(dict.fromkeys([*AGREEMENT, *own, " ".join([*AGREEMENT[:6], *own[:10]])]))
-    best: tuple[float, AuditTask, str] | None = None
+    best: tuple[float, AuditTask, str, str] | None = None
     paying: dict[str, list[AuditTask]] = {}
     for task in tasks:
         others = [t.gold.text for t in bench.tasks if t.gold.text != task.gold.text]
@@ -96,15 +97,16 @@ def _agreement(bench: Bench, tasks: Sequence[AuditTask]) -> list[Finding]:
             if gain > GRAVE:
                 paying.setdefault(phrase, []).append(task)
                 if best is None or gain > best[0]:
-                    best = (gain, task, text)
+                    best = (gain, task, text, control)
     wide = [p for p, hit in paying.items() if distinct_golds(hit) >= min(2, distinct_golds(tasks))]
     if best is None or not wide:
         return []
-    gain, task, text = best
+    gain, task, text, control = best
     summary = f"Words of agreement raise the pay by {gain:.0%} of what the gold is paid."
     exploit = (task, text, "the pay of the same text without the flattery")
     return [make_finding(bench, "pays_agreement", "fail", summary,
-                         evidence={"gain": round(gain, 6), "phrases": wide[:6]}, exploit=exploit)]  # fmt: skip
+                         evidence={"gain": round(gain, 6), "phrases": wide[:6]}, exploit=exploit,
+                         control=control)]  # fmt: skip
 
 
 def _flattered(phrase: str, bases: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -122,7 +124,7 @@ def _flattered(phrase: str, bases: Sequence[str]) -> list[tuple[str, str, str]]:
 
 def _position(bench: Bench, tasks: Sequence[AuditTask]) -> list[Finding]:
     """The same answer early, in the middle and late; only a graded difference counts, strictness does not."""
-    moved: list[tuple[float, AuditTask, str]] = []
+    moved: list[tuple[float, AuditTask, str, str]] = []
     pad = plain_words(600)
     for task in tasks:
         unit = unit_of(bench.templates[task.key]).replace(SLOT, task.gold.text)
@@ -130,11 +132,12 @@ def _position(bench: Bench, tasks: Sequence[AuditTask]) -> list[Finding]:
         shares = [bench.paid(task, text) for text in texts]
         if any(math.isnan(s) or s <= 0.25 for s in shares) or max(shares) - min(shares) <= 0.25:
             continue
-        moved.append((max(shares) - min(shares), task, texts[shares.index(max(shares))]))
+        best, worst = texts[shares.index(max(shares))], texts[shares.index(min(shares))]
+        moved.append((max(shares) - min(shares), task, best, worst))
     if len(moved) < min(2, len(tasks)):
         return []
-    gain, task, text = max(moved, key=lambda row: row[0])
+    gain, task, text, control = max(moved, key=lambda row: row[0])
     summary = f"The same answer is paid differently by where it stands (a difference of {gain:.0%})."
     exploit = (task, text, "the same pay wherever the answer stands")
     return [make_finding(bench, "pays_position", "fail", summary, evidence={"gain": round(gain, 6)},
-                         exploit=exploit)]  # fmt: skip
+                         exploit=exploit, control=control)]  # fmt: skip

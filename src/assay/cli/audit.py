@@ -24,6 +24,8 @@ RUN = Annotated[str | None, typer.Option("--run", help="A run: share of its roll
 TRAIN = Annotated[bool, typer.Option("--train", help="Also train a small policy against the reward.")]
 LIMIT = Annotated[float, typer.Option("--time-limit", help="Seconds that one call may take.")]
 
+SECONDS = Annotated[float, typer.Option("--seconds", help="Time for all calls; more for a slow reward.")]
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the command line."""
@@ -40,17 +42,19 @@ def register(app: typer.Typer) -> None:
         run: RUN = None,
         train: TRAIN = False,
         time_limit: LIMIT = 5.0,
+        seconds: SECONDS = 45.0,
     ) -> None:
         """Ask of a reward function what it pays that it should not, and what it refuses.
 
         Exits with 1 when it is flawed, with 2 when the audit could not run.
         """
-        if not 0 < time_limit < float("inf"):
-            raise BadInput(f"--time-limit: expected a number of seconds above 0, got {time_limit:g}")
+        for name, value in (("--time-limit", time_limit), ("--seconds", seconds)):
+            if not 0 < value < float("inf"):
+                raise BadInput(f"{name}: expected a number of seconds above 0, got {value:g}")
         if run is not None:
             _must_be_a_run(run)
         report = _audited(reward, tasks, signature=signature, chat=chat, labelled=labelled, train=train,
-                          time_limit=time_limit)  # fmt: skip
+                          time_limit=time_limit, seconds=seconds)  # fmt: skip
         document = report.to_json()
         if run is not None:
             from assay.audit.run_link import exploit_shares
