@@ -48,7 +48,7 @@ ROWS = [
     {"prompt": f"What is {a} + {b}? Put it in \\boxed{{}}.", "answer": str(a + b)}
     for a, b in ((3, 4), (1220, 30), (15, -27), (800, 950))
 ]
-QUICK = ("invalid_gold_pays", "state_leak")
+QUICK = ("invalid_gold_pays",)
 
 
 def outcome(report, spec, path, id):

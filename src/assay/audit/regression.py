@@ -98,7 +98,7 @@ def regression_test(
         three=(completion, gold, low), four=(completion, control, gold, low),
         both=(bench.accepted(good), _lowest(bench, good)), sign=">" if refused else "<" if half else "<=",
         good=json.dumps(jsonable(good.row)), other=json.dumps(jsonable(other.row)),
-        texts=(completion, gold, wrong, JUNK[0], bench.accepted(other)),
+        texts=(completion, gold, wrong, JUNK[0], bench.accepted(other), _highest(bench, task)),
     )  # fmt: skip
     head = [
         f"def test_{re.sub(r'[^a-z0-9]+', '_', id.lower())}():",
@@ -115,6 +115,16 @@ def _lowest(bench: Bench, task: AuditTask) -> str:
     scores = {text: bench.prober.score(task.key, text).value for text in texts}
     known = {text: value for text, value in scores.items() if not math.isnan(value)}
     return min(known, key=lambda text: (round(known[text], 9), len(text)), default="")
+
+
+def _highest(bench: Bench, task: AuditTask) -> str:
+    """The text with the highest known score of a task."""
+    known = {
+        c.completion: o.value
+        for c, o in bench.prober.known.items()
+        if c.task == task.key and o.value == o.value
+    }
+    return max(known, key=lambda text: known[text], default="")
 
 
 def test_file(findings: Sequence[Finding]) -> str:
