@@ -229,6 +229,7 @@ class Contender:
         self.process.stdin.write("step\n")
         self.process.stdin.flush()
         self.steps.append(self._read())
+        print(f"{self.name}: {self.steps[-1]}", file=sys.stderr)
 
     def close(self) -> None:
         """End it."""
