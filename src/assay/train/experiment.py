@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from pydantic import ValidationError
 
 import assay
@@ -160,6 +161,7 @@ def _arm(name: str, config: RunConfig, root: Path, listener: ExperimentListener)
     arm = Arm(name, config, root / name, root)
     if arm.done:
         return arm
+    torch.set_num_threads(config.threads)  # else the start would depend on the machine's cores
     tasks = task_set_of(config)
     arm.start = start_policy(config, tasks, root, listener)
     start = load_start(arm.start, config)
