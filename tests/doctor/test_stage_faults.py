@@ -573,16 +573,21 @@ def test_a_prefilled_tag(make_log, failed):
     assert {f.id: f.follows_from for f in diagnosis.of("fail")}["reward.constant"] == "decode.prefilled"
 
 
-@pytest.mark.parametrize(("share", "name"), [(1.0, "decode.no_eos"), (0.7, "decode.truncated"), (0.1, None)])
-def test_completions_that_do_not_end(make_log, failed, share, name):
-    log = make_log(end=0.35)
+@pytest.mark.parametrize(
+    ("share", "unpaid", "name"),
+    [(1.0, False, "decode.no_eos"), (0.7, True, "decode.truncated"), (0.7, False, None), (0.1, False, None)],
+)
+def test_completions_that_do_not_end(make_log, failed, share, unpaid, name):
+    log = make_log(end=0.3)  # the reward stays: a run that learns in spite of it is warned only
     rng = np.random.default_rng(0)
     for row in log.rollouts:
-        row["finished"] = bool(rng.random() >= share)
+        row["finished"] = bool(row["reward"]) if unpaid else bool(rng.random() >= share)
     for row in log.metrics:
         row["completions/clipped_ratio"] = share
-    found = failed(log.diagnose())
-    assert found == ([name] if name else [])
+    diagnosis = log.diagnose()
+    assert failed(diagnosis) == ([name] if name else [])
+    if share == 0.7:
+        assert "decode.truncated" in [f.id for f in [*diagnosis.of("fail"), *diagnosis.of("warn")]]
 
 
 def test_full_length_with_an_end_token_is_not_truncated(make_log):
