@@ -39,6 +39,11 @@ LONG = " + ".join(["1"] * 200)
         ("The answer is $\\frac{1}{2}$ because of symmetry", r"\frac{1}{2}", "phrase"),
         ("**Answer:** 3", "3", "phrase"),
         ("Final answer: x = 4. Done.", "x = 4", "phrase"),
+        ("Final Answer: The final answer is $7/3$. I hope it is correct.", "7/3", "phrase"),
+        ("Final Answer: The largest $n$ is 61.", "61", "phrase"),
+        ("Answer: the area of $ABC$ is $12$ percent", r"12\%", "phrase"),
+        ("It fell by $12$ %", r"12\%", "line"),
+        (r"escaped twice: \\boxed{\\frac{1}{2}}", r"\\frac{1}{2}", "box"),
         ("Let me think.\n42", "42", "line"),
         ("We conclude that $x$ is $5$.", "5", "line"),
         ("So\n\\[\n x = 3 \n\\]", "\\[\n x = 3 \n\\]", "line"),
@@ -99,3 +104,19 @@ def test_it_never_fails_and_a_box_added_at_the_end_wins(text):
     assert found is not None
     assert found.text == "97"
     assert list(boxes(closed + r" \boxed{97}"))[-1] == "97"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{1} and \boxed{2}", "1, 2"),
+        (r"first \boxed{9}. So $\boxed{1}$, $\boxed{2}$ or \[\boxed{3}\]", "1, 2, 3"),
+        (r"\boxed{-2} \quad \text{and} \quad \boxed{1}.", "-2, 1"),
+        (r"\boxed{5} is wrong, \boxed{6}", "6"),
+        (r"no box, the answer is 3", "3"),
+    ],
+)
+def test_neighbouring_boxes_are_one_answer_on_request(text, answer):
+    found = extract_answer(text, several=True)
+    assert found is not None
+    assert found.text == answer

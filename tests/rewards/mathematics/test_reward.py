@@ -156,3 +156,11 @@ def test_it_runs_in_a_worker_and_its_prover_goes_with_it():
 def test_a_flood_is_scored_zero_with_its_reason():
     score = math_reward("x" * 1_000_001, task("1"))
     assert (score.value, score.reason) == (0.0, "longer than 1000000 characters")
+
+
+def test_a_gold_of_several_parts_is_matched_by_boxes_beside_each_other():
+    assert MathReward()(r"\boxed{1}, \boxed{2} and \boxed{3}", task("3, 1, 2")).value == 1.0
+    assert MathReward()(r"\boxed{1}, \boxed{2} and \boxed{4}", task("3, 1, 2")).value == 0.0
+    assert MathReward()(r"\boxed{1}, \boxed{2} and \boxed{3}", task("2")).value == 0.0, "a guess list"
+    assert MathReward()(r"\boxed{-8, 4}", task(r"\boxed{a=4,\,-8}")).value == 1.0
+    assert MathReward()(r"\boxed{\frac12}", task(r"\\frac{1}{2}")).value == 1.0, "a gold escaped twice"

@@ -185,10 +185,13 @@ def _same_members(left: tuple[Tree, ...], right: tuple[Tree, ...]) -> bool | Non
 
 
 def _without_common_name(items: tuple[Tree, ...], others: tuple[Tree, ...]) -> tuple[Tree, ...]:
-    """``x=1, x=2`` beside a list without names is ``1, 2``."""
+    """``x=1, x=2`` and ``x=1, 2`` beside a list without names are ``1, 2``."""
     if any(isinstance(other, Relation) for other in others):
         return items
     relations = [item for item in items if isinstance(item, Relation)]
+    if len(relations) == 1 and relations[0] is items[0]:
+        value = value_of(relations[0], same)
+        return items if value is None else (value, *items[1:])
     if len(relations) != len(items) or len({relation.sides[0] for relation in relations}) != 1:
         return items
     values = [value_of(relation, same) for relation in relations]

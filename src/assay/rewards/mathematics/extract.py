@@ -7,12 +7,13 @@ The rules, in this order:
 2. The last complete box: ``\boxed{...}`` or ``\fbox{...}``, braces counted.
 3. The last ``<answer>...</answer>``.
 4. The last line that starts with ``####``.
-5. The last "the answer is ..." or "answer: ...".
+5. The last "the answer is ..." or "answer: ..."; in "Answer: the largest n is 34" what follows the "is".
 6. Only with ``last_number=True``: the last number (off by default: it can be gamed by counting).
 7. The last line: the last formula in it, or the whole line if it is short (it then has to be an answer
    and nothing else to be equal to anything).
 
-Within a rule the last one wins (``which="first"``: the first one). Every rule takes linear time.
+Within a rule the last one wins (``which="first"``: the first one). With ``several=True``, for golds of several
+parts, boxes with nothing between them but a comma, "and" or "or" are one answer. Every rule takes linear time.
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ Which = Literal["last", "first"]
 Source = Literal["box", "tag", "hash", "phrase", "number", "line"]
 
 _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
-_BOX_PARTS = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
+_BOX_PARTS = re.compile(r"\\{1,2}(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _HASH = re.compile(r"^[ \t]*####(?!#)[ \t]*(.*)$", re.MULTILINE)
 _PHRASE = re.compile(r"\banswer(?:\*\*)?[ \t]*(?:is|:|=)[ \t]*:?(?:\*\*)?[ \t]*([^\n]*)", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?\$?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+)?%?")
+_BETWEEN_BOXES = re.compile(
+    r"(?:[\s$,;~]|\\\\?[()\[\],;!: ]|\\q?quad\b|(?:\\text\{\s*)?\b(?:and|or)\b\s*\}?)*"
+)
+_STATEMENT = re.compile(r"[A-Za-z][^=<>]*?\b(?:is|are|equals)\b:?\s+(?=\S)")
+_UNIT_AFTER = re.compile(r"\s*(?:\\?%|percent\b|pct\b)")
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[,;](?=\s*(?:because|since|as|so)\b)")
 _FORMULA = re.compile(r"\$([^$\n]+)\$|\\\(([^\n]*?)\\\)")
-
 
 _LONGEST_LINE = 300
 
@@ -46,15 +51,20 @@ class Extracted:
     source: Source
 
 
-def extract_answer(completion: str, *, which: Which = "last", last_number: bool = False) -> Extracted | None:
+def extract_answer(
+    completion: str, *, which: Which = "last", last_number: bool = False, several: bool = False
+) -> Extracted | None:
     """The final answer of a completion, or None when no rule finds one.
 
     Args:
         completion: the whole text.
         which: the last (default) or the first match of a rule.
         last_number: whether the last number of a text without any marker is its answer.
+        several: whether neighbouring boxes are one answer (``\\boxed{1} and \\boxed{2}``: "1, 2").
     """
     text = without_thinking(completion)
+    if several and "box" in text and (lists := list(_lists_of_boxes(text))):
+        return Extracted(lists[-1] if which == "last" else lists[0], "box")
     for source, find in _RULES.items():
         if source == "number" and not last_number:
             continue
@@ -87,8 +97,27 @@ def without_thinking(text: str) -> str:
 
 def boxes(text: str) -> Iterator[str]:
     r"""Contents of the complete outermost boxes, in their order; ``\{`` and ``\}`` do not count."""
+    return (content for _, _, content in _single_boxes(text))
+
+
+def _lists_of_boxes(text: str) -> Iterator[str]:
+    """The boxes' contents, neighbours joined by commas."""
+    parts: list[str] = []
+    last_end = 0
+    for start, end, content in _single_boxes(text):
+        if parts and not _BETWEEN_BOXES.fullmatch(text, last_end, start):
+            yield ", ".join(parts)
+            parts = []
+        parts.append(content)
+        last_end = end
+    if parts:
+        yield ", ".join(parts)
+
+
+def _single_boxes(text: str) -> Iterator[tuple[int, int, str]]:
+    """Start, end and content of each."""
     open_braces: list[tuple[bool, int]] = []
-    inside = 0
+    inside = outermost = 0
     for match in _BOX_PARTS.finditer(text):
         part = match.group()
         if part == "}":
@@ -96,10 +125,12 @@ def boxes(text: str) -> Iterator[str]:
                 is_box, start = open_braces.pop()
                 inside -= is_box
                 if is_box and not inside:
-                    yield text[start : match.start()]
+                    yield outermost, match.end(), text[start : match.start()]
         elif part == "{":
             open_braces.append((False, match.end()))
         elif part.endswith("{") and len(part) > 2:
+            if not inside:
+                outermost = match.start()
             open_braces.append((True, match.end()))
             inside += 1
 
@@ -128,9 +159,9 @@ def _last_line(text: str) -> str:
         if text.endswith(right) and left in text[: -len(right)]:
             return text[text.rindex(left, 0, len(text) - len(right)) :]
     line = text.rpartition("\n")[2].strip()
-    formulas = _FORMULA.findall(line)
+    formulas = list(_FORMULA.finditer(line))
     if formulas:
-        return formulas[-1][0] or formulas[-1][1]
+        return _with_percent(formulas[-1])
     return line if len(line) <= _LONGEST_LINE else ""
 
 
@@ -139,10 +170,21 @@ def _box_alone(text: str) -> str | None:
     return stripped if re.match(r"\\(?:boxed|fbox)\s*\{", stripped) and stripped.endswith("}") else None
 
 
-def _first_clause(text: str) -> str:
-    formula = _FORMULA.match(text.strip().removeprefix("**").lstrip())
+def _with_percent(formula: re.Match[str]) -> str:
+    """A formula's content, with a percent sign or word that follows it."""
+    content = formula.group(1) or formula.group(2)
+    return content + r"\%" if _UNIT_AFTER.match(formula.string, formula.end()) else content
+
+
+def _claim(clause: str) -> str:
+    """What an "answer: ..." states: its first formula, or its first sentence without "the value is"."""
+    phrases = _PHRASE.findall(clause)  # "Final Answer: the final answer is ..."
+    text = (phrases[-1] if phrases else clause).strip().removeprefix("**").lstrip()
+    statement = _STATEMENT.match(text)
+    text = text[statement.end() :] if statement else text
+    formula = _FORMULA.match(text)
     if formula:
-        return formula.group(1) or formula.group(2)
+        return _with_percent(formula)
     end = _SENTENCE_END.search(text)
     return (text[: end.start()] if end else text).strip().strip("*").strip()
 
@@ -155,6 +197,6 @@ _RULES: dict[Source, Callable[[str], list[str]]] = {
     "box": lambda text: list(boxes(text)) if "box" in text else [],
     "tag": lambda text: list(_tagged(text)),
     "hash": lambda text: _HASH.findall(text) if "####" in text else [],
-    "phrase": lambda text: [_first_clause(clause) for clause in _PHRASE.findall(text)],
+    "phrase": lambda text: [_claim(clause) for clause in _PHRASE.findall(text)],
     "number": _numbers,
 }

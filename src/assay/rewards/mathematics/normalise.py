@@ -25,6 +25,9 @@ _UPRIGHT = re.compile(r"\\mathrm\s*\{\s*([eid])\s*\}")
 _INNER_FORMULA = re.compile(r"\$([^$]+)\$")
 _THIN = re.compile(r"(?<!\\)\\[,;:!> ]|~|\{\}")
 _THOUSANDS = re.compile(r"(?<=\d)(?:\{ ?, ?\}|\\,|\\!|~|\{\\,\}|,\\!) ?(?=\d{3}(?!\d))")
+_ESCAPED_TWICE = re.compile(
+    r"(?<!\\)\\(?=\\(?:[dt]?frac|left|right|sqrt|pi|text|cdot|times|leq?|geq?|infty|begin|end|in)(?![A-Za-z]))"
+)
 _SPACES = re.compile(r"\s+")
 _MULTIPLY = re.compile(r"\\(?:cdot|times|ast)(?![A-Za-z])")
 _SYNONYMS = {
@@ -49,7 +52,7 @@ def normalise(text: str) -> str:
     text = text.strip()
     if "\\" not in text and text.isascii() and not any(c in text for c in "$*`~{"):
         return _without_full_stop(_SPACES.sub(" ", text))
-    text = text.translate(_CHARACTERS)
+    text = _ESCAPED_TWICE.sub("", text.translate(_CHARACTERS))  # a row of a matrix never starts with "frac"
     text = _without_delimiters(_without_full_stop(text.strip()))
     if text.count("$") > 1 and text.count("$") % 2 == 0:
         text = _INNER_FORMULA.sub(r" \1 ", text)

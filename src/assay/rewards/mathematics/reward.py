@@ -11,6 +11,7 @@ from assay.rewards.mathematics.equality import Verdict, check
 from assay.rewards.mathematics.extract import Which, extract_answer
 from assay.rewards.mathematics.reading import read
 from assay.rewards.mathematics.symbolic import is_available
+from assay.rewards.mathematics.tree import Collection
 from assay.rewards.signatures import Task
 
 LARGEST_COMPLETION = 1_000_000
@@ -39,7 +40,9 @@ class MathReward:
             return invalid_task(f"the gold {gold!r} of prompt_id {task.get('prompt_id')!r}: {problem}")
         if len(completion) > LARGEST_COMPLETION:
             return scored(0.0, f"longer than {LARGEST_COMPLETION} characters")
-        found = extract_answer(completion, which=self.which, last_number=self.last_number)
+        found = extract_answer(
+            completion, which=self.which, last_number=self.last_number, several=_has_parts(gold)
+        )
         if found is None:
             return scored(0.0, "no answer found: no box, tag, ####, or final line")
         return as_math_score(check(gold, found.text))
@@ -68,9 +71,14 @@ def gold_text(gold: Any) -> str:
         return ""
     text = str(gold)
     if "####" in text or r"\boxed" in text:
-        found = extract_answer(text)
+        found = extract_answer(text, several=True)
         return found.text if found else ""
     return text
+
+
+def _has_parts(gold: str) -> bool:
+    """Whether a gold is a list: then boxes beside each other in a completion are its parts."""
+    return any(isinstance(tree, Collection) and len(tree.items) > 1 for tree in read(gold).trees)
 
 
 def gold_problem(gold: str) -> str | None:
