@@ -29,15 +29,24 @@ def read_tasks(
         BadInput: no such file, an unknown suffix, unreadable content (with its line), or a failed check.
     """
     path = Path(path)
+    suffix = path.suffix.lower()
+    if path.is_file() and suffix not in FORMATS:
+        raise BadInput(f"{path.name}: expected one of {', '.join(FORMATS)}, got {suffix or 'no suffix'!r}")
+    return tasks_from_rows(read_rows(path), path.name, columns=columns, duplicates=duplicates)
+
+
+def read_rows(path: Path) -> list[tuple[int, Any]]:
+    """The rows of a file with their numbers, unchecked; an unknown suffix is read as JSONL.
+
+    Raises:
+        BadInput: no such file, an empty one, or unreadable content (with its line).
+    """
     if not path.is_file():
         raise BadInput(f"expected a file of tasks, got {str(path)!r}, which is not a file; check the path")
-    suffix = path.suffix.lower()
-    if suffix not in FORMATS:
-        raise BadInput(f"{path.name}: expected one of {', '.join(FORMATS)}, got {suffix or 'no suffix'!r}")
-    if path.stat().st_size == 0:
-        raise BadInput(f"{path.name}: expected at least one task, got an empty file")
     try:
-        return tasks_from_rows(_rows(path, suffix), path.name, columns=columns, duplicates=duplicates)
+        if path.stat().st_size == 0:
+            raise BadInput(f"{path.name}: expected at least one task, got an empty file")
+        return list(_rows(path, path.suffix.lower()))
     except UnicodeDecodeError as error:
         raise BadInput(f"{path.name}: expected UTF-8 text, got other bytes ({error.reason})") from error
     except OSError as error:
@@ -45,11 +54,11 @@ def read_tasks(
 
 
 def _rows(path: Path, suffix: str) -> Iterable[tuple[int, Any]]:
-    if suffix == ".jsonl":
-        return _jsonl_rows(path)
     if suffix == ".json":
         return enumerate(_json_rows(path), 1)
-    return _csv_rows(path) if suffix == ".csv" else enumerate(_parquet_rows(path), 1)
+    if suffix == ".parquet":
+        return enumerate(_parquet_rows(path), 1)
+    return _csv_rows(path) if suffix == ".csv" else _jsonl_rows(path)
 
 
 def _jsonl_rows(path: Path) -> Iterator[tuple[int, Any]]:
@@ -60,10 +69,15 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def _json_rows(path: Path) -> list[Any]:
-    document = _json(path.read_text("utf-8-sig"), path.name)
+    document = read_json(path)
     if not isinstance(document, list):
         raise BadInput(f"{path.name}: expected a list of objects; for one object a line use .jsonl")
     return cast("list[Any]", document)
+
+
+def read_json(path: Path) -> Any:
+    """The document in a JSON file; raises BadInput where it is none."""
+    return _json(path.read_text("utf-8-sig"), path.name)
 
 
 def _json(text: str, where: str) -> Any:

@@ -105,6 +105,7 @@ _ALL = (
         sound=countdown_reward,
         truth=countdown_truth,
         exploit=text.last_number_exploit,
+        exploit_rate=0.3,  # copying from the prompt is hard for a tiny model: rarer, and training never finds it
     ),
     Loophole(
         name="guess_list",
@@ -125,6 +126,7 @@ _ALL = (
         sound=sorting_reward,
         truth=sorting_truth,
         exploit=text.echo_exploit,
+        exploit_rate=0.3,  # copying from the prompt is hard for a tiny model: rarer, and training never finds it
     ),
     Loophole(
         name="tests_special_cased",
