@@ -263,6 +263,11 @@ SECOND_PATH = {
         {"label": "step 9", "kl": 2.25, "reward": 0.9, "truth": None},
     ],
     "best_of_n": [{"label": "best of 4", "kl": 0.636, "reward": 0.67, "truth": 0.5}],
+    "rejection": [{"label": "drawn again below reward 0.30", "kl": 0.63, "reward": 0.6, "truth": 0.4}],
+    "gain_at_equal_length": 0.12,
+    "wins": {"reward": {"raw": 0.9, "at_equal_length": {"estimate": 0.5, "low": 0.4, "high": 0.6}}},
+    "pairs": {"reward_chosen": -0.4, "reward_rejected": -1.4, "margin": 1.0, "accuracy": 1.0},
+    "reward_model": {"accuracy": {"estimate": 0.8, "low": 0.7, "high": 0.9}, "calibration": 0.7},
     "fits": [{"form": "quadratic", "a": 0.5, "b": 0.25, "rmse": 0.01, "peak_distance": 1.0}],
     "checklist": {
         "KL tracked": {"done": True, "evidence": "2.250 nats at step 9"},
@@ -277,11 +282,14 @@ def test_a_learned_reward_shows_its_alarms_laws_and_checklist(fixtures, tmp_path
     page = write_report(root).read_text("utf-8")
     section = page[page.index("id='learned'") :]
     assert "&lt;script&gt;" in section
-    order = [section.index(label) for label in ("step 0", "best of 4", "step 9")]
+    order = [section.index(label) for label in ("step 0", "drawn again", "best of 4", "step 9")]
     assert order == sorted(order), "policies stand by their KL"
     assert "☑ KL tracked" in section
     assert "☐ samples read" in section
     assert "0.250" in section
+    assert "0.500 [0.400, 0.600]" in section, "wins at equal length"
+    assert "so that is no wrong sign" in section
+    assert "agrees with the raters" in section
     shown = CliRunner().invoke(app, ["report", str(root)])
     assert "alarm: length grew" in shown.output
 

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from assay.errors import BadInput
 from assay.stats import best_of_n as bon
-from assay.stats import change_point, overoptimisation
+from assay.stats import change_point, overoptimisation, rejection
 from assay.stats.binomial import clopper_pearson, jeffreys, time_uniform, wilson
 from assay.stats.calibration import rogan_gladen
 from assay.stats.clustered import (
@@ -355,3 +355,38 @@ def test_the_statistics_load_no_heavy_part_of_scipy():
     code = "import sys, assay.hacking; print('scipy.stats' in sys.modules, 'polars' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+@given(st.lists(st.floats(0.05, 1), min_size=2, max_size=6), st.integers(1, 9), st.floats(-1, 5), st.data())
+@settings(max_examples=60)
+def test_rejection_sampling_is_the_policy_that_draws_again(weights, tries, threshold, data):
+    """Against the distribution built draw by draw: its KL, reward and gold, on one prompt with equal samples."""
+    counts = [max(1, round(10 * weight)) for weight in weights]
+    rewards = data.draw(st.lists(st.integers(0, 4), min_size=len(counts), max_size=len(counts)))
+    reference = np.array(counts) / sum(counts)
+    reward, gold = np.array(rewards, float), np.array(rewards, float) % 2
+    passes = reward >= threshold
+    policy, waiting = np.zeros(len(counts)), 1.0
+    for draw in range(tries):
+        last = draw == tries - 1
+        policy += waiting * reference * (passes | last)
+        waiting *= float(reference[~passes].sum())
+    samples = np.repeat(np.arange(len(counts)), counts)
+    found = rejection.rejection_sampling(reward[samples][None], gold[samples][None], threshold, tries=tries)
+    assert found.kl == pytest.approx(bon.kl_divergence(policy, reference), abs=1e-9)
+    assert found.reward == pytest.approx(policy @ reward)
+    assert found.gold == pytest.approx(policy @ gold)
+
+
+def test_rejection_sampling_at_a_given_kl():
+    reward = np.random.default_rng(0).normal(size=(64, 8))
+    found = rejection.rejection_at_kl(reward, reward, bon.kl_bound(4), tries=8)
+    assert found.kl == pytest.approx(bon.kl_bound(4), abs=0.05)
+    assert found.reward == found.gold > reward.mean() + 0.5
+    nothing_passes = rejection.rejection_sampling(reward, reward, 99.0, tries=8)
+    assert (nothing_passes.kl, nothing_passes.accepted) == (0.0, 0.0)
+    assert nothing_passes.reward == pytest.approx(reward.mean())
+    with pytest.raises(BadInput, match="tries"):
+        rejection.rejection_sampling(reward, reward, 0.0, tries=0)
+    with pytest.raises(BadInput, match="no sample"):
+        rejection.rejection_sampling(reward * math.nan, reward, 0.0, tries=1)

@@ -158,7 +158,9 @@ def test_a_population_of_preferences_ends_at_the_closed_form():
 def test_both_falling_is_explained_and_not_called_a_bug():
     """Log-probs -40 and -45 at the start; -60 and -95 at the end of a run with 40 tokens and beta 0.1."""
     rows = {0: (-40.0, -45.0, 0.0), 50: (-44.0, -59.0, 1.0), 100: (-60.0, -95.0, 3.0)}
-    said = {step: explain_displacement(c, -40.0, margin, 40.0) for step, (c, _, margin) in rows.items()}
+    said = {
+        step: explain_displacement(c + 40, (c + 40) / 40, margin) for step, (c, _, margin) in rows.items()
+    }
     assert said[0] is None
     assert said[50] is None
     assert "not a bug" in said[100]

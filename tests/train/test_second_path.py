@@ -13,6 +13,7 @@ from assay.errors import BadInput
 from assay.hacking import MatchedCheckpoint
 from assay.records.run_folder import RunFolder
 from assay.report.load import load
+from assay.stats.best_of_n import kl_bound
 from assay.train.experiment import reload_recipe, run_experiment
 from assay.train.preference_data import read_pairs
 from assay.train.recipe import load_recipe
@@ -21,6 +22,8 @@ from assay.train.second_path import (
     disagreement_alarm,
     read_arm,
     read_second_path,
+    rejection_points,
+    win_rates,
 )
 
 SMALL = {
@@ -122,7 +125,9 @@ def test_the_report_reads_it_as_a_learned_reward(done):
     assert not second.checklist["samples read"][0]
     document = json.loads((root / "ppo" / "overoptimisation.json").read_text())
     assert document["verdict"] == second.hacking.verdict
-    assert (root / "dpo" / "overoptimisation.json").is_file()
+    pairs = json.loads((root / "dpo" / "overoptimisation.json").read_text())["pairs"]
+    assert pairs["margin"] == RunFolder(root / "dpo").read_metrics()[-1]["margin"]
+    assert second.reward_model["accuracy"]["n"] > 0
 
 
 def test_what_is_missing_is_said(done, tmp_path):
@@ -186,6 +191,40 @@ def test_best_of_n_rises_in_reward_at_a_known_price():
     rewards = [point.reward for point in points]
     assert rewards == sorted(rewards)
     assert points[1].truth > points[0].truth
+
+
+def test_rejection_sampling_stands_at_the_kl_of_best_of_n():
+    start = checkpoint(0, 0.3, 3, 0.0)
+    points = rejection_points(start)
+    assert [point.kl for point in points[:2]] == pytest.approx([kl_bound(2), kl_bound(4)], abs=0.1)
+    assert points[1].kl < points[2].kl < kl_bound(8), "eight samples a prompt do not reach as far"
+    rewards = [start.reward.mean(), *(point.reward for point in points)]
+    assert rewards == sorted(rewards)
+    best = best_of_n_points(start)[2]
+    assert points[1].reward < best.reward + 0.05, "at equal KL the best of n is about as good as it gets"
+
+
+def test_longer_answers_of_equal_quality_win_only_while_length_counts():
+    """The reward pays words; quality is the same: wins by reward are many, and about half at equal length."""
+    long, short = checkpoint(9, 0.5, 6, 1.0, seed=1), checkpoint(0, 0.5, 3, 0.0)
+    by_reward, by_truth = win_rates(long, short, "reward"), win_rates(long, short, "truth")
+    assert by_reward.raw > 0.55
+    assert by_reward.at_equal_length.low < 0.5 < by_reward.at_equal_length.high
+    assert by_truth.raw < 0.5
+
+
+def test_a_preference_method_says_what_falling_rewards_mean():
+    rows = [(0, 0.3, 3, 0.0), (10, 0.5, 3, 0.5)]
+    metrics = [
+        {"step": 10, "reward_chosen": -2.0, "reward_rejected": -5.0, "margin": 3.0, "accuracy": 1.0,
+         "chosen_displacement": -20.0, "chosen_displacement_per_token": -0.5},
+        {"step": 11, "pairs": 0.0},
+    ]  # fmt: skip
+    second = read_second_path([checkpoint(*row) for row in rows], {"accuracy": {"estimate": 0.7}}, metrics)
+    assert second.pairs["margin"] == 3.0
+    assert any("not a bug" in alarm for alarm in second.alarms)
+    assert second.to_json()["reward_model"] == {"accuracy": {"estimate": 0.7}}
+    assert read_second_path([checkpoint(*row) for row in rows], {}).pairs is None
 
 
 def test_disagreement():

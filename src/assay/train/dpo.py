@@ -199,20 +199,17 @@ def _check_start(policy: PairLogps, reference: PairLogps, has_reference: bool) -
 DISPLACED_PER_TOKEN = 0.25  # nats a token that the chosen may lose before it is called displacement
 
 
-def explain_displacement(
-    chosen_logp: float, reference_logp: float, margin: float, tokens: float
-) -> str | None:
+def explain_displacement(displacement: float, per_token: float, margin: float) -> str | None:
     """The sentence shown where chosen and rejected both fall while the margin grows; None when they do not.
 
     Args:
-        chosen_logp, reference_logp: mean log-prob of the chosen, now and under the reference, nats.
-        margin: mean margin now. tokens: mean number of tokens of the chosen.
+        displacement, per_token: mean change of the chosen's log-prob since the reference, nats a completion and a
+            token. margin: mean margin now.
     """
-    fallen = reference_logp - chosen_logp
-    if margin <= 0 or fallen <= DISPLACED_PER_TOKEN * tokens:
+    if margin <= 0 or per_token >= -DISPLACED_PER_TOKEN:
         return None
     return (
-        f"not a bug: the margin grows ({margin:+.2f}); but the chosen log-prob fell by {fallen:.3g} nats "
-        f"({fallen / tokens:.2g} a token at {tokens:.0f} tokens): likelihood displacement, probability moves to "
-        "texts nobody labelled. Look at samples, lower learning_rate, raise beta, or add sft_coef"
+        f"not a bug: the margin grows ({margin:+.2f}); but the chosen log-prob fell by {-displacement:.3g} nats "
+        f"({-per_token:.2g} a token): likelihood displacement, probability moves to texts nobody labelled. Look at "
+        "samples, lower learning_rate, raise beta, or add sft_coef"
     )

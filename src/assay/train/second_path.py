@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,10 +22,19 @@ from assay.hacking.measure import Hacking
 from assay.records.finding import jsonable
 from assay.records.run_folder import RunFolder, write_text
 from assay.stats.best_of_n import best_of_n_curve, kl_bound
+from assay.stats.clustered import prompt_means
+from assay.stats.interval import Interval, unknown
 from assay.stats.overoptimisation import Overoptimisation, fit
-from assay.train.reward_report import gain_within_lengths
+from assay.stats.rejection import rejection_at_kl
+from assay.train.dpo import explain_displacement
+from assay.train.reward_report import gain_within_lengths, length_controlled_win_rate
 
 LONGER = 1.25  # mean length over the start's, from which length growth is an alarm
+MODEL_FACTS = (
+    "pairs", "accuracy", "on_shorter_chosen", "on_longer_chosen", "calibration", "length_slope", "marker_slope",
+    "agreement_slope", "disagreement",
+)  # fmt: skip
+SIZES = (1, 2, 4, 8)  # n of the best-of-n baselines
 WIDER = 1.5  # the heads' disagreement over the start's, likewise
 
 
@@ -45,21 +54,37 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
+class Wins:
+    """How often one policy beats another on a prompt, a tie one half: as it is, and with equal lengths."""
+
+    raw: float
+    at_equal_length: Interval
+
+
+@dataclass(frozen=True)
 class SecondPath:
     """What one arm shows.
 
     Attributes:
-        checkpoints, best_of_n: points of training, and of best-of-n from the start (its KL is an upper bound).
+        checkpoints, best_of_n, rejection: points of training, of best-of-n from the start (its KL is an upper
+            bound), and of rejection sampling at those KLs.
         fits: both laws fitted to the truth of the checkpoints; empty with fewer than two away from the start.
         hacking: the measures and the verdict. gain_at_equal_length: reward gained that length does not explain.
+        wins: chance of the end to beat the start on a prompt, by reward and by truth, as it is and at equal length.
+        pairs: of a preference method, what its last step says of chosen and rejected; None for others.
+        reward_model: accuracy, calibration and slopes from the reward model's own report.
         alarms: one sentence each. checklist: what was done, and the evidence.
     """
 
     checkpoints: tuple[CurvePoint, ...]
     best_of_n: tuple[CurvePoint, ...]
+    rejection: tuple[CurvePoint, ...]
     fits: tuple[Overoptimisation, ...]
     hacking: Hacking
     gain_at_equal_length: float
+    wins: Mapping[str, Wins]
+    pairs: Mapping[str, float] | None
+    reward_model: Mapping[str, Any]
     alarms: tuple[str, ...]
     checklist: Mapping[str, tuple[bool, str]]
 
@@ -76,15 +101,22 @@ class SecondPath:
             "selection": self.hacking.selection.to_json() if self.hacking.selection else None,
             "checkpoints": [asdict(point) for point in self.checkpoints],
             "best_of_n": [asdict(point) for point in self.best_of_n],
+            "rejection": [asdict(point) for point in self.rejection],
             "fits": laws,
             "gain_at_equal_length": self.gain_at_equal_length,
+            "wins": {
+                by: {"raw": w.raw, "at_equal_length": w.at_equal_length.to_json()}
+                for by, w in self.wins.items()
+            },
+            "pairs": self.pairs,
+            "reward_model": dict(self.reward_model),
             "alarms": list(self.alarms),
             "checklist": ticks,
         }
         return jsonable(document)
 
 
-def best_of_n_points(start: MatchedCheckpoint, sizes: Sequence[int] = (1, 2, 4, 8)) -> tuple[CurvePoint, ...]:
+def best_of_n_points(start: MatchedCheckpoint, sizes: Sequence[int] = SIZES) -> tuple[CurvePoint, ...]:
     """Best-of-n by the reward among the start's own samples: unbiased means over prompts.
 
     The KL is the bound ``ln n - (n - 1)/n``, exact only without ties.
@@ -104,8 +136,47 @@ def best_of_n_points(start: MatchedCheckpoint, sizes: Sequence[int] = (1, 2, 4, 
     return tuple(points)
 
 
-def read_second_path(checkpoints: Sequence[MatchedCheckpoint], report: Mapping[str, Any]) -> SecondPath:
-    """Measure one arm; ``report`` is the reward model's ``report.json``."""
+def rejection_points(start: MatchedCheckpoint, sizes: Sequence[int] = SIZES) -> tuple[CurvePoint, ...]:
+    """Rejection sampling from the start's own samples, at the KL of each best-of-n or as near as it gets."""
+    if not (np.isfinite(start.reward) & np.isfinite(start.truth)).any():
+        return ()
+    tries = start.reward.shape[1]
+    found = [rejection_at_kl(start.reward, start.truth, kl_bound(n), tries=tries) for n in sizes if n > 1]
+    return tuple(
+        CurvePoint(f"drawn again below reward {one.threshold:.2f}", one.kl, one.reward, one.gold)
+        for one in found
+    )
+
+
+def win_rates(last: MatchedCheckpoint, first: MatchedCheckpoint, by: Literal["reward", "truth"]) -> Wins:
+    """Wins of ``last`` over ``first`` by one judge; a prompt's samples are one cluster, so they are averaged first."""
+    difference_PN = getattr(last, by) - getattr(first, by)
+    wins_PN = np.where(np.isfinite(difference_PN), (np.sign(difference_PN) + 1) / 2, math.nan)
+    longer_P = prompt_means(last.length) - prompt_means(first.length)
+    wins_P = prompt_means(wins_PN)
+    known_P = np.isfinite(wins_P) & np.isfinite(longer_P)
+    if not known_P.any():
+        return Wins(math.nan, unknown())
+    return Wins(float(wins_P[known_P].mean()), length_controlled_win_rate(wins_P[known_P], longer_P[known_P]))
+
+
+PAIR_METRICS = (
+    "reward_chosen", "reward_rejected", "margin", "accuracy", "chosen_displacement", "chosen_displacement_per_token",
+)  # fmt: skip
+
+
+def pairs_of_metrics(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
+    """What the last step with pairs says of chosen and rejected; None for a method without pairs."""
+    rows = [row for row in metrics if "reward_chosen" in row]
+    return {name: float(rows[-1][name]) for name in PAIR_METRICS} if rows else None
+
+
+def read_second_path(
+    checkpoints: Sequence[MatchedCheckpoint],
+    report: Mapping[str, Any],
+    metrics: Sequence[Mapping[str, Any]] = (),
+) -> SecondPath:
+    """Measure one arm; ``report`` is the reward model's ``report.json``, ``metrics`` the run's own."""
     if not checkpoints:
         raise BadInput("expected matched checkpoints, got none; let the run reach its first evaluation")
     ordered = sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
@@ -121,15 +192,27 @@ def read_second_path(checkpoints: Sequence[MatchedCheckpoint], report: Mapping[s
     gained = gain_within_lengths(
         (last.reward.ravel(), last.length.ravel()), (first.reward.ravel(), first.length.ravel())
     )
+    pairs = pairs_of_metrics(metrics)
     return SecondPath(
         checkpoints=points,
         best_of_n=best_of_n_points(first),
+        rejection=rejection_points(first),
         fits=fits,
         hacking=hacking,
         gain_at_equal_length=gained.estimate,
-        alarms=alarms(ordered, hacking),
+        wins={"reward": win_rates(last, first, "reward"), "truth": win_rates(last, first, "truth")},
+        pairs=pairs,
+        reward_model={name: report[name] for name in MODEL_FACTS if name in report},
+        alarms=(*alarms(ordered, hacking), *_displaced(pairs)),
         checklist=checklist(ordered, report),
     )
+
+
+def _displaced(pairs: Mapping[str, float] | None) -> tuple[str, ...]:
+    said = None if pairs is None else explain_displacement(
+        pairs["chosen_displacement"], pairs["chosen_displacement_per_token"], pairs["margin"]
+    )  # fmt: skip
+    return () if said is None else (said,)
 
 
 def _mean(values: np.ndarray[Any, Any]) -> float:
@@ -198,15 +281,9 @@ def read_arm(folder: Path) -> SecondPath:
     place = options.get("folder")
     path = Path(str(place)) / "report.json"
     report = json.loads(path.read_text("utf-8")) if place and path.is_file() else {}
-    second = read_second_path(found, report)
+    second = read_second_path(found, report, run.read_metrics())
     more = _disagreement(run)
-    return second if more is None else _with_alarm(second, more)
-
-
-def _with_alarm(second: SecondPath, alarm: str) -> SecondPath:
-    from dataclasses import replace
-
-    return replace(second, alarms=(*second.alarms, alarm))
+    return second if more is None else replace(second, alarms=(*second.alarms, more))
 
 
 def _disagreement(run: RunFolder) -> str | None:
