@@ -3,7 +3,7 @@
 Runs inside a bare interpreter (``python -I -S``), so it imports nothing beyond C
 modules (``posix``, not ``os``, which a bare interpreter has not loaded yet). On a
 system other than Linux every call raises ``OSError`` (ENOSYS); the caller reports what is then not covered.
-Numbers: the Linux headers ``sched.h``, ``mount.h``, ``prctl.h`` and ``unistd.h``.
+Numbers: the Linux headers ``sched.h``, ``resource.h``, ``mount.h``, ``prctl.h`` and ``unistd.h``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,16 @@ CALLS = {
     "pivot_root": (155, 41),
     "capset": (126, 91),
     "seccomp": (317, 277),
+    "prlimit64": (302, 261),
     "mount_setattr": (442, 442),
     "landlock_create_ruleset": (444, 444),
     "landlock_add_rule": (445, 445),
     "landlock_restrict_self": (446, 446),
 }
+LIMITS = {
+    "RLIMIT_CPU": 0, "RLIMIT_FSIZE": 1, "RLIMIT_CORE": 4, "RLIMIT_NPROC": 6, "RLIMIT_NOFILE": 7,
+    "RLIMIT_MEMLOCK": 8, "RLIMIT_AS": 9, "RLIMIT_MSGQUEUE": 12,
+}  # fmt: skip
 _COLUMN = {"x86_64": 0, "aarch64": 1}.get(MACHINE)
 _IS_LINUX = sys.platform == "linux"
 
@@ -108,6 +113,11 @@ def setns(fd: int, kind: int) -> None:
 def prctl(option: int, value: int) -> None:
     """``prctl(option, value, 0, 0, 0)``."""
     _libc("prctl", option, value, 0, 0, 0)
+
+
+def limit(name: str, value: int) -> None:
+    """Set a resource limit of this process, soft and hard."""
+    syscall("prlimit64", 0, LIMITS[name], words(value, value), None)
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import selectors
 import socket
@@ -115,15 +116,16 @@ class Session:
             box = tempfile.mkdtemp(prefix="assay-box-")
             stack.callback(remove_folder, box)
         config = self._configuration(box, control.fileno(), lifeline.fileno())
+        command, compiled = bare_interpreter("supervisor")
         self._process = subprocess.Popen(
-            [*bare_interpreter("supervisor"), plain.encode(config).hex()],
+            [*command, plain.encode(config).hex()],
             stdin=subprocess.PIPE if self._stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
             cwd="/",
             env=ENVIRONMENT | {"HOME": box, "TMPDIR": box},
-            pass_fds=(control.fileno(), lifeline.fileno(), *self._isolation.namespaces.values()),
+            pass_fds=(control.fileno(), lifeline.fileno(), compiled, *self._isolation.namespaces.values()),
             start_new_session=True,
         )
         stack.callback(self._reap)
@@ -154,7 +156,9 @@ class Session:
             "landlock": isolation.landlock > 0,
             "seccomp": isolation.seccomp,
             "readable": list(isolation.readable),
-            "limits": kernel_limits,
+            "limits": {
+                name: low for name, most in kernel_limits.items() if (low := _allowed(name, most)) >= 0
+            },
             "memory": limits.memory_mb * megabyte,
             "cpu": float(limits.cpu_s),
             "disk": limits.disk_mb * megabyte,
@@ -365,6 +369,15 @@ class Session:
         for file in (self._process.stdin, self._process.stdout, self._process.stderr):
             if file is not None and not file.closed:
                 file.close()
+
+
+def _allowed(name: str, wanted: int) -> int:
+    """A limit no higher than this process's own; -1 where the system has no such limit."""
+    kind = getattr(resource, name, None)
+    if kind is None:
+        return -1
+    _, hard = resource.getrlimit(kind)
+    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
 
 
 def _read(fd: int) -> bytes | None:
