@@ -284,7 +284,10 @@ def test_a_sampler_that_differs_without_a_correction_stops_the_run():
     [
         ({"kl_control": {"target": 6.0}}, "set kl_coef=0.05"),
         ({"kl_control": {"stop_at": 0.1}}, "set minibatches or epochs above 1"),
-        ({"algorithm": "ppo", "kl_control": {"target": 6.0}}, "own option kl_target"),
+        (
+            {"algorithm": "ppo", "algorithm_options": {"kl_target": 3.0}, "kl_control": {"target": 6.0}},
+            "are the same; leave one out",
+        ),
         ({"algorithm": "dpo", "curriculum": {}}, "learns from pairs and has no curriculum"),
         ({"algorithm": "online_dpo", "importance": {}}, "learns from pairs and has no importance"),
         ({"algorithm": "grpo", "importance": {}, "recompute_old_logprobs": False}, "true or left out"),

@@ -62,14 +62,14 @@ def pay_for_the_digit(completions, tasks):
     return [scored(float("1" in completion)) for completion in completions]
 
 
-def new_trainer(**options) -> ActorCriticTrainer:
+def new_trainer(keys=None, **options) -> ActorCriticTrainer:
     start = TinyPolicy.create(
         ["sort 1 2\n1 2. so", "sort 4 3\n3 4."],
         vocab_size=300, hidden_size=16, layers=1, heads=2, intermediate_size=24, max_positions=48,
     )  # fmt: skip
     config = build_config(
         {"batch_size": 8, "group_size": 2, "max_new_tokens": 6, "learning_rate": 1e-3, "algorithm": "ppo",
-         "tasks": "padded-v1"}
+         "tasks": "padded-v1", **(keys or {})}
     )  # fmt: skip
     reference = start.frozen_copy()
     policy = start.frozen_copy()
@@ -105,6 +105,9 @@ def test_the_controller_moves_the_coefficient_and_fixed_does_not():
     assert still.algorithm.kl.coef == 0.05
     moving.train_step()  # the first batch is sampled at KL 0, below any target
     assert moving.algorithm.kl.coef == pytest.approx(0.1 * (1 - 0.2 * 8 / 10_000))
+    by_key = new_trainer({"kl_control": {"target": 0.01, "horizon": 100}}, epochs=1, kl_coef=0.1)
+    by_key.train_step()  # the run's key is the same controller, with its horizon
+    assert by_key.algorithm.kl.coef == pytest.approx(0.1 * (1 - 0.2 * 8 / 100))
 
 
 def test_resume_brings_back_optimiser_critic_and_controller_bit_for_bit():

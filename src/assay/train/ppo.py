@@ -1,7 +1,7 @@
 """The trainer with a critic: advantages of each token by GAE, and a value loss beside the policy's.
 
-The critic is a model of its own, started from the policy's weights with a head that says 0. Its weights, its
-optimiser state and the KL controller are part of a checkpoint, so a resumed run is the same bit for bit.
+The critic is a model of its own, started from the policy's weights with a head that says 0. Its weights and its
+optimiser state are part of a checkpoint, so a resumed run is the same bit for bit.
 """
 
 from __future__ import annotations
@@ -55,15 +55,13 @@ class ActorCriticTrainer(Trainer):
         return self.algorithm
 
     def state(self) -> dict[str, Any]:
-        """Adds the critic and the controlled KL coefficient."""
-        extra = {"critic": self.critic.state_dict(), "kl_coef": self.algorithm.kl.coef}
-        return super().state() | extra
+        """Adds the critic."""
+        return super().state() | {"critic": self.critic.state_dict()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up the critic and the coefficient too."""
+        """Take up the critic too."""
         super().restore(state)
         self.critic.load_state_dict(state["critic"])
-        self.algorithm = self.algorithm.with_kl_coef(float(state["kl_coef"]))
 
     def _prepare(self, collected: Collected) -> Prepared:
         prepared = super()._prepare(collected)
@@ -103,25 +101,12 @@ class ActorCriticTrainer(Trainer):
         self._value_losses = []
         metrics = super()._update(prepared)
         steps = max(self.algorithm.epochs * min(self.algorithm.minibatches, max(len(prepared.trained), 1)), 1)
-        metrics |= {
+        return metrics | {
             "value_loss": math.fsum(self._value_losses) / steps,
             "value_mean": float(masked_mean(self._old_values_BT, prepared.mask_BT)),
             "explained_variance": explained_variance(self._old_values_BT, self._returns_BT, prepared.mask_BT),
             "kl_coef": self.algorithm.kl.coef,
         }
-        self._control_kl(prepared)
-        return metrics
-
-    def _control_kl(self, prepared: Prepared) -> None:
-        """Move the coefficient for the next batch by the KL of the policy that sampled this one."""
-        if prepared.reference_BT is None:
-            return
-        gap_BT = (prepared.sampler_BT - prepared.reference_BT).masked_fill(~prepared.mask_BT, 0.0)
-        samples = len(prepared.collected.rollouts)
-        coef = self.actor_critic.kl_control.next_coef(
-            self.algorithm.kl.coef, float(gap_BT.sum(-1).mean()), samples
-        )
-        self.algorithm = self.algorithm.with_kl_coef(coef)
 
     def _micro_batch(
         self, prepared: Prepared, chosen: list[int], denominator: float, check: bool

@@ -61,18 +61,22 @@ def algorithm_of(config: RunConfig) -> Algorithm:
     return algorithm
 
 
-def kl_control_of(config: RunConfig) -> KLControl:
-    """How the run's KL coefficient and number of updates react to the measured KL; by default not at all."""
+def kl_control_of(config: RunConfig, algorithm: Algorithm) -> KLControl:
+    """How the run's KL coefficient and number of updates react to the measured KL; by default not at all.
+
+    The run's keys, over what a method with an option of its own (``kl_target`` of ppo) asks for.
+    """
     asked = config.kl_control
+    own = algorithm.kl_control if isinstance(algorithm, ActorCritic) else KLControl()
     if asked is None:
-        return KLControl()
+        return own
     if asked.target is None:
-        return KLControl(stop_at=asked.stop_at)
+        return replace(own, horizon=asked.horizon, stop_at=asked.stop_at)
     return KLControl(kind="adaptive", target=asked.target, horizon=asked.horizon, stop_at=asked.stop_at)
 
 
 def _refuse_impossible(config: RunConfig, algorithm: Algorithm) -> None:
-    name, control = algorithm.name, kl_control_of(config)
+    name, control = algorithm.name, kl_control_of(config, algorithm)
     if isinstance(algorithm, Preference):
         asked = [
             key
@@ -84,10 +88,9 @@ def _refuse_impossible(config: RunConfig, algorithm: Algorithm) -> None:
                 f"{name} learns from pairs and has no {asked[0]}; leave it out, or use algorithm=grpo"
             )
         return
-    if control.kind == "adaptive" and isinstance(algorithm, ActorCritic):
-        raise BadInput(
-            f"kl_control.target: {name} holds its KL by its own option kl_target; set that instead"
-        )
+    twice = isinstance(algorithm, ActorCritic) and algorithm.kl_control.kind == "adaptive"
+    if twice and config.kl_control is not None and config.kl_control.target is not None:
+        raise BadInput(f"kl_control.target and the option kl_target of {name} are the same; leave one out")
     if control.kind == "adaptive" and not algorithm.kl.coef:
         raise BadInput(
             f"kl_control.target moves kl_coef, which is 0 for {name}; set kl_coef=0.05, for example"

@@ -81,7 +81,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         config = self.config
-        self.kl_control = kl_control_of(config)
+        self.kl_control = kl_control_of(config, self.algorithm)
         trainable = [parameter for parameter in self.policy.module.parameters() if parameter.requires_grad]
         self.optimiser = torch.optim.AdamW(
             trainable, lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.99)
