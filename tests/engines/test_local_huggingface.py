@@ -4,11 +4,14 @@ import pytest
 import torch
 from tests.hub_models import make_folder
 
-from assay.engines import local_huggingface
+import assay.engines.request as engine_requests
+from assay.config import LoraOptions, ModelOptions
+from assay.engines import local_huggingface, local_llama
 from assay.engines.request import Request, SamplingSettings
 from assay.engines.sample import sample
 from assay.errors import BadInput
 from assay.models.huggingface import HuggingFacePolicy
+from assay.models.memory import cache_bytes_a_token
 from assay.train.forward import TokenRows, token_scores
 
 SETTINGS = SamplingSettings(max_new_tokens=16, seed=5)
@@ -83,24 +86,26 @@ def test_a_completion_depends_on_its_key_alone(policies, kind):
     assert len({tuple(one.token_ids) for one in together}) == len(together)
 
 
-def test_waves_change_nothing_but_memory(policies, monkeypatch):
-    policy = policies("llama")
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_waves_change_nothing_but_memory(policies, monkeypatch, kind):
+    policy = policies(kind)
     requests = requests_of(policy)
     whole = sample(policy, requests, SETTINGS)
-    monkeypatch.setattr(local_huggingface, "WAVE_BYTES", 200_000)
-    waves = local_huggingface._waves(policy, requests, SETTINGS, 285)
-    assert len(waves) > 2
-    assert sorted(i for wave in waves for i in wave) == list(range(len(requests)))
+    monkeypatch.setattr(engine_requests, "WAVE_BYTES", 200_000)
+    parts = engine_requests.waves(requests, SETTINGS, 285, cache_bytes_a_token(policy))
+    assert len(parts) > 2
+    assert sorted(i for part in parts for i in part) == list(range(len(requests)))
     assert [one.token_ids for one in sample(policy, requests, SETTINGS)] == [one.token_ids for one in whole]
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_retiring_rows_changes_nothing(policies, monkeypatch, share):
-    policy = policies("gpt2")
+@pytest.mark.parametrize(("kind", "engine"), [("gpt2", local_huggingface), ("llama", local_llama)])
+def test_retiring_rows_changes_nothing(policies, monkeypatch, kind, engine, share):
+    policy = policies(kind)
     requests = requests_of(policy)
     usual = sample(policy, requests, SETTINGS)
     assert len({len(one.token_ids) for one in usual}) > 3, "rows should end at different steps"
-    monkeypatch.setattr(local_huggingface, "RETIRE_BELOW", share)
+    monkeypatch.setattr(engine, "RETIRE_BELOW", share)
     assert [one.token_ids for one in sample(policy, requests, SETTINGS)] == [one.token_ids for one in usual]
 
 
@@ -135,3 +140,48 @@ def test_nothing_asked_nothing_sampled(policies):
 def test_a_prompt_that_does_not_fit_is_refused(policies):
     with pytest.raises(BadInput, match="lower max_new_tokens"):
         sample(policies("gpt2"), [Request([3] * 90, ("a", "0", 0))], SETTINGS)
+
+
+def test_llama_shaped_models_take_the_fast_path_and_no_other(policies):
+    fast = {kind for kind in KINDS if policies(kind).llama_weights(8) is not None}
+    assert fast == {"llama", "qwen2"}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"attention_bias": True}, {"mlp_bias": True}, {"hidden_act": "gelu"}, {"head_dim": 12},
+                {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0,
+                                     "high_freq_factor": 4.0, "original_max_position_embeddings": 16}},
+                {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}},
+                {"num_key_value_heads": 1}],
+)  # fmt: skip
+def test_every_variant_has_the_log_probs_of_the_model_class(tmp_path, changes):
+    policy = HuggingFacePolicy.load(make_folder(tmp_path, "llama", ends=3.0, **changes))
+    requests = requests_of(policy, samples=2)
+    for request, one in zip(requests, sample(policy, requests, SETTINGS), strict=True):
+        with torch.no_grad():
+            logits = policy.module(input_ids=torch.tensor([[*request.prompt_ids, *one.token_ids]])).logits[0]
+        logits[:, policy.pad_id] = -torch.inf
+        logp = logits.log_softmax(-1)[len(request.prompt_ids) - 1 :]
+        expected = [float(logp[k, token]) for k, token in enumerate(one.token_ids)]
+        assert one.logprobs == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("options", [ModelOptions(lora=LoraOptions(rank=4)), ModelOptions(dtype="bfloat16")])
+def test_a_trained_adapter_and_half_precision_are_sampled_as_they_are_trained(tmp_path, options):
+    policy = HuggingFacePolicy.load(make_folder(tmp_path, "llama", ends=3.0), options).trainable_copy()
+    generator = torch.Generator().manual_seed(3)
+    for parameter in policy.module.parameters():
+        if parameter.requires_grad and options.lora:
+            parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator)
+    requests = requests_of(policy)
+    drawn = sample(policy, requests, SETTINGS)
+    rows = TokenRows([r.prompt_ids for r in requests], [one.token_ids for one in drawn])
+    with torch.no_grad():
+        scores = token_scores(policy, rows)
+    difference = torch.cat(
+        [
+            (scores.logp_BT[i, : len(one.logprobs)] - torch.tensor(one.logprobs)).abs()
+            for i, one in enumerate(drawn)
+        ]
+    )
+    assert difference.mean() < (2e-2 if options.dtype == "bfloat16" else 1e-5)

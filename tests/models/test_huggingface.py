@@ -153,7 +153,7 @@ def test_padding_of_its_own_has_probability_zero_without_making_a_number_infinit
     policy.module.zero_grad()
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
 def test_sharing_prompts_gives_the_plain_numbers_and_gradients(tmp_path, kind):
     policy = HuggingFacePolicy.load(make_folder(tmp_path, kind))
     rows = rows_of(policy)

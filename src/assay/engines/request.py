@@ -9,6 +9,9 @@ from typing import NamedTuple
 from assay.engines.uniforms import SampleKey
 from assay.records.rollout import FinishReason
 
+WAVE_BYTES = 1 << 30  # of cache and logits in one wave
+COPIES_OF_LOGITS = 6  # alive at once while a token is drawn, float64 counted twice
+
 
 class Request(NamedTuple):
     """One completion to sample: the prompt's ids and the key of its random numbers."""
@@ -34,3 +37,28 @@ class Sampled(NamedTuple):
     logprobs: list[float]
     entropies: list[float]
     finish_reason: FinishReason
+
+
+def waves(
+    requests: Sequence[Request], settings: SamplingSettings, vocabulary: int, bytes_a_token: int
+) -> list[list[int]]:
+    """Indices of requests in parts whose cache and logits fit a budget; by prompt length when several are needed.
+
+    Args:
+        vocabulary: width of the logits. bytes_a_token: of keys and values in all layers.
+    """
+
+    def row_bytes(index: int) -> int:
+        columns = len(requests[index].prompt_ids) + settings.max_new_tokens
+        return 2 * columns * bytes_a_token + COPIES_OF_LOGITS * 4 * vocabulary  # twice: retiring copies
+
+    order = list(range(len(requests)))
+    if len(order) * max(map(row_bytes, order)) <= WAVE_BYTES:
+        return [order]
+    order.sort(key=lambda i: (len(requests[i].prompt_ids), requests[i].prompt_ids))
+    found: list[list[int]] = [[]]
+    for index in order:
+        if found[-1] and (len(found[-1]) + 1) * row_bytes(index) > WAVE_BYTES:
+            found.append([])
+        found[-1].append(index)
+    return found

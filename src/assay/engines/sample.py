@@ -4,18 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from assay.engines import local_tiny
+from assay.engines import local_llama
 from assay.engines.request import Request, Sampled, SamplingSettings
+from assay.errors import BadInput
 from assay.models.policy import Policy
-from assay.models.tiny_policy import TinyPolicy
 
 
 def sample(policy: Policy, requests: Sequence[Request], settings: SamplingSettings) -> list[Sampled]:
-    """Sample one completion for each request, in the order of the requests."""
-    if isinstance(policy, TinyPolicy):
-        return local_tiny.sample(policy, requests, settings)
+    """Sample one completion for each request, in the order of the requests.
+
+    Raises:
+        BadInput: a prompt plus ``max_new_tokens`` does not fit the model's positions.
+    """
+    if not requests:
+        return []
+    longest = max(len(request.prompt_ids) for request in requests)
+    columns = longest + settings.max_new_tokens
+    if columns > policy.max_positions:
+        raise BadInput(
+            f"a prompt of {longest} tokens plus max_new_tokens={settings.max_new_tokens} exceeds the model's "
+            f"{policy.max_positions} positions; lower max_new_tokens or shorten the prompts"
+        )
+    weights = policy.llama_weights(columns)
+    if weights is not None:
+        return local_llama.sample(policy, weights, requests, settings)
     from assay.engines import local_huggingface
     from assay.models.huggingface import HuggingFacePolicy
 
-    assert isinstance(policy, HuggingFacePolicy)  # the only other kind
+    assert isinstance(policy, HuggingFacePolicy)  # every other kind has such weights
     return local_huggingface.sample(policy, requests, settings)

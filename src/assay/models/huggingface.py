@@ -29,7 +29,9 @@ from assay.models.end_tokens import (
     with_one_bos,
 )
 from assay.models.hub_folder import clear_generation_config, read_folder, write_folder
-from assay.models.lora import add_lora
+from assay.models.llama_weights import LlamaWeights, is_llama_shaped, transformers_weights
+from assay.models.lora import add_lora, merged_weight
+from assay.models.packed import completion_hidden
 from assay.models.policy import Policy
 from assay.models.tiny_policy import pad_right
 
@@ -65,6 +67,7 @@ class HuggingFacePolicy(Policy):
         self.forbidden = forbidden_ids(tokenizer, vocabulary, self.eos_ids)
         clear_generation_config(module, self.bos_id, sorted(self.eos_ids), self.pad_id)
         self._takes = inspect.signature(self._backbone.forward).parameters
+        self._is_llama_shaped = is_llama_shaped(module)
         self._scale = _logit_scale(self)
 
     @property
@@ -145,10 +148,27 @@ class HuggingFacePolicy(Policy):
         place: dict[tuple[int, ...], int] = {}
         which = [place.setdefault(tuple(prompt), len(place)) for prompt in prompt_ids]
         checkpointing = self.options.gradient_checkpointing and torch.is_grad_enabled()
+        if self.shares_prompts and not checkpointing and self.options.lora is None and self._is_llama_shaped:
+            return self._packed_hidden(list(place), torch.tensor(which), completion_ids)
         if checkpointing or len(place) == len(which) or not self.shares_prompts:
             with _training_layers(self.module, checkpointing):
                 return self.joined_hidden(prompt_ids, completion_ids)
         return self._shared_hidden(list(place), torch.tensor(which), completion_ids)
+
+    def _packed_hidden(
+        self, prompts: Sequence[Sequence[int]], which_B: Tensor, completion_ids: Sequence[Sequence[int]]
+    ) -> Tensor:
+        prompts_PL, lengths_P = pad_right(prompts, self.pad_id)
+        completions_BT, counts_B = pad_right(completion_ids, self.pad_id)
+        weights = self.llama_weights(prompts_PL.shape[1] + completions_BT.shape[1])
+        assert weights is not None
+        with self.autocast():
+            hidden = completion_hidden(weights, prompts_PL, lengths_P, which_B, completions_BT, counts_B)
+        return hidden.float()
+
+    def llama_weights(self, positions: int) -> LlamaWeights | None:
+        """The module's tensors, an adapter merged; None when it is not Llama-shaped."""
+        return transformers_weights(self.module, positions, merged_weight) if self._is_llama_shaped else None
 
     def joined_hidden(
         self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]

@@ -56,6 +56,12 @@ def adapter_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     return ((name, value) for name, value in module.named_parameters() if f".{NAME}." in name)
 
 
+def merged_weight(layer: Any) -> Tensor:
+    """A linear layer's weight, its adapter's change added where there is one."""
+    change = getattr(layer, "get_delta_weight", None)
+    return layer.weight if change is None else layer.weight + change(NAME).to(layer.weight.dtype)
+
+
 def save_lora(folder: Path, module: nn.Module, options: LoraOptions, base: str) -> None:
     """Write the adapter in peft's format, referring to its base."""
     _config(module, options, base).save_pretrained(folder)

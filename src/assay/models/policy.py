@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from assay.models.llama_weights import LlamaWeights
+
 
 class Policy(ABC):
     """A causal language model with its tokenizer.
@@ -47,6 +49,11 @@ class Policy(ABC):
         self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]
     ) -> Tensor:
         """Hidden states that predict each completion token, right-padded, shape (B, T, H)."""
+
+    def llama_weights(self, positions: int) -> LlamaWeights | None:
+        """The decoder's tensors with rotary tables of ``positions``; None when it is not Llama-shaped."""
+        del positions
+        return None
 
     @abstractmethod
     def head(self) -> tuple[Tensor, Tensor | None]:

@@ -12,9 +12,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from assay.errors import BadInput
+from assay.models.llama_weights import LlamaWeights, tiny_weights
+from assay.models.packed import completion_hidden
 from assay.models.policy import Policy
 from assay.models.tiny import TinyConfig, TinyDecoder
-from assay.models.tiny_packed import completion_hidden
 from assay.models.tokenizer import BOS, EOS, PAD, train_tokenizer
 
 
@@ -60,7 +61,14 @@ class TinyPolicy(Policy):
         which_B = torch.tensor([place.setdefault(tuple(prompt), len(place)) for prompt in prompt_ids])
         prompts_PL, lengths_P = pad_right(list(place), self.pad_id)
         completions_BT, counts_B = pad_right(completion_ids, self.pad_id)
-        return completion_hidden(self.module, prompts_PL, lengths_P, which_B, completions_BT, counts_B)
+        return completion_hidden(
+            tiny_weights(self.module), prompts_PL, lengths_P, which_B, completions_BT, counts_B
+        )
+
+    def llama_weights(self, positions: int) -> LlamaWeights:
+        """The module's tensors; its tables reach as far as its positions."""
+        del positions
+        return tiny_weights(self.module)
 
     def head(self) -> tuple[Tensor, Tensor | None]:
         """The tied head over every id but padding."""

@@ -1,0 +1,186 @@
+"""Sampling from a Llama-shaped decoder: one prefill a prompt, a preallocated cache, finished rows retired.
+
+The weights are taken once a call (fused projections, norm weights folded in, an adapter merged, cast where asked
+for), so the cost of a step is a few matrix products. Every prompt's keys and values are computed once and shared
+by its samples. Rows keep their own position but share one cache column a step; the gap after a shorter prompt is
+masked. The plain reference is the model's own forward pass, and tests hold both to the same log-probs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from assay.engines.inverse_cdf import draw
+from assay.engines.record import Record
+from assay.engines.request import Request, Sampled, SamplingSettings, waves
+from assay.engines.uniforms import keyed_uniforms
+from assay.models.llama_weights import LlamaWeights
+from assay.models.policy import Policy
+from assay.models.tiny import rotate
+from assay.models.tiny_policy import pad_right
+
+RETIRE_BELOW = 0.75  # compact the cache once fewer rows than this share are unfinished
+
+
+class _Layer(NamedTuple):
+    qkv: Tensor  # ((A + 2 K) D, H), input norm folded in
+    bias: Tensor | None
+    out: Tensor
+    gate_up: Tensor  # (2I, H), post-attention norm folded in
+    down: Tensor
+
+
+class _Decoder(NamedTuple):
+    shape: LlamaWeights
+    layers: list[_Layer]
+    head: Tensor  # (V, H), final norm folded in
+    bias: Tensor | None
+    ends: Tensor
+
+
+class _Cache:
+    """Keys and values, (layers, B, K, columns, D), and the additive mask (B, K, 1, columns)."""
+
+    def __init__(self, keys: Tensor, values: Tensor, mask: Tensor) -> None:
+        self.keys, self.values, self.mask = keys, values, mask
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop every row but these."""
+        self.keys, self.values = self.keys[:, rows], self.values[:, rows]
+        self.mask = self.mask[rows]
+
+
+@torch.no_grad()
+def sample(
+    policy: Policy, weights: LlamaWeights, requests: Sequence[Request], settings: SamplingSettings
+) -> list[Sampled]:
+    """Sample one completion for each request; the result is in the order of the requests."""
+    decoder = _snapshot(policy, weights)
+    a_token = (
+        2 * len(decoder.layers) * weights.kv_heads * weights.head_size * decoder.layers[0].qkv.element_size()
+    )
+    found: dict[int, Sampled] = {}
+    for wave in waves(requests, settings, len(decoder.head), a_token):
+        drawn = _sample_wave(policy.pad_id, decoder, [requests[i] for i in wave], settings)
+        found.update(zip(wave, drawn, strict=True))
+    return [found[index] for index in range(len(requests))]
+
+
+def _sample_wave(
+    pad_id: int, decoder: _Decoder, requests: Sequence[Request], settings: SamplingSettings
+) -> list[Sampled]:
+    prompts = list(dict.fromkeys(tuple(request.prompt_ids) for request in requests))
+    place = {prompt: index for index, prompt in enumerate(prompts)}
+    which_B = torch.tensor([place[tuple(request.prompt_ids)] for request in requests])
+    cache, hidden_PH, lengths_P = _prefill(decoder, prompts, pad_id, settings.max_new_tokens, which_B)
+    uniforms_BT = keyed_uniforms(
+        settings.seed, [request.key for request in requests], settings.max_new_tokens
+    )
+    return _decode(decoder, cache, hidden_PH[which_B], lengths_P[which_B], uniforms_BT, settings)
+
+
+def _snapshot(policy: Policy, weights: LlamaWeights) -> _Decoder:
+    dtype = torch.bfloat16 if policy.dtype == "bfloat16" else torch.float32
+    layers = [
+        _Layer(
+            (torch.cat(layer.qkv) * layer.input_norm).to(dtype),
+            None if layer.qkv_bias is None else layer.qkv_bias.to(dtype),
+            layer.out.to(dtype),
+            (torch.cat(layer.gate_up) * layer.post_norm).to(dtype),
+            layer.down.to(dtype),
+        )
+        for layer in weights.layers
+    ]
+    head, bias = policy.head()
+    return _Decoder(weights, layers, head * weights.norm, bias, torch.tensor(sorted(policy.eos_ids)))
+
+
+def _norm(x: Tensor, epsilon: float) -> Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon)
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """In the weight's precision; the sum of the layers stays in float32."""
+    return F.linear(x.to(weight.dtype), weight, bias)
+
+
+def _prefill(
+    decoder: _Decoder, prompts: Sequence[Sequence[int]], pad_id: int, room: int, which_B: Tensor
+) -> tuple[_Cache, Tensor, Tensor]:
+    """Run every prompt once; return the cache of all rows, the last hidden state (P, H) and lengths (P,)."""
+    shape = decoder.shape
+    heads, kept, size = shape.heads, shape.kv_heads, shape.head_size
+    ids_PT, lengths_P = pad_right(prompts, pad_id)
+    width = ids_PT.shape[1]
+    cos, sin = shape.cos_TD[:width], shape.sin_TD[:width]
+    sizes = (len(decoder.layers), len(which_B), kept, width + room, size)
+    keys, values = (torch.empty(sizes, dtype=decoder.layers[0].qkv.dtype) for _ in range(2))
+    x = F.embedding(ids_PT, shape.embedding)
+    for index, layer in enumerate(decoder.layers):
+        qkv = _product(_norm(x, shape.epsilon), layer.qkv, layer.bias).unflatten(-1, (heads + 2 * kept, size))
+        q, k, v = qkv.transpose(1, 2).split([heads, kept, kept], dim=1)
+        q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
+        keys[index, :, :, :width], values[index, :, :, :width] = k[which_B], v[which_B]
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads != kept)
+        x = _finish_layer(x, mixed.transpose(1, 2).flatten(-2), layer, shape.epsilon)
+    last = x[torch.arange(len(prompts)), lengths_P - 1]
+    column = torch.arange(width + room)
+    gap = (column[None] >= lengths_P[:, None]) & (column[None] < width)
+    mask = torch.zeros(gap.shape, dtype=keys.dtype).masked_fill_(gap, float("-inf"))
+    mask_BN = mask[which_B][:, None, None].expand(-1, kept, -1, -1).contiguous()
+    return _Cache(keys, values, mask_BN), last, lengths_P
+
+
+def _finish_layer(x: Tensor, mixed: Tensor, layer: _Layer, epsilon: float) -> Tensor:
+    x = x + _product(mixed, layer.out)
+    gate, up = _product(_norm(x, epsilon), layer.gate_up).chunk(2, -1)
+    return x + _product(F.silu(gate) * up, layer.down)
+
+
+def _decode(
+    decoder: _Decoder, cache: _Cache, x: Tensor, position_B: Tensor, uniforms_BT: Tensor,
+    settings: SamplingSettings,
+) -> list[Sampled]:  # fmt: skip
+    record = Record(len(x), settings.max_new_tokens, x.device)
+    active = torch.arange(len(x))
+    column = cache.keys.shape[3] - settings.max_new_tokens
+    for step in range(settings.max_new_tokens):
+        logits = F.linear(_norm(x, decoder.shape.epsilon), decoder.head, decoder.bias)
+        drawn = draw(logits / settings.temperature, uniforms_BT[active, step])
+        alive = record.note(active, step, drawn, decoder.ends)
+        if not bool(alive.any()) or step + 1 == settings.max_new_tokens:
+            break
+        token = drawn.token_B
+        if int(alive.sum()) <= RETIRE_BELOW * len(active):
+            kept = alive.nonzero().squeeze(1)
+            active, position_B, token = active[kept], position_B[kept], token[kept]
+            cache.keep(kept)
+        x = _step(decoder, cache, token, position_B, column)
+        position_B, column = position_B + 1, column + 1
+    return record.completions()
+
+
+def _step(decoder: _Decoder, cache: _Cache, token_B: Tensor, position_B: Tensor, column: int) -> Tensor:
+    """Feed one token a row and return the new hidden states (B, H)."""
+    shape, rows = decoder.shape, len(token_B)
+    heads, kept, size = shape.heads, shape.kv_heads, shape.head_size
+    cos, sin = shape.cos_TD[position_B][:, None], shape.sin_TD[position_B][:, None]
+    mask = cache.mask.flatten(0, 1)[:, :, : column + 1]
+    x = F.embedding(token_B, shape.embedding)
+    for index, layer in enumerate(decoder.layers):
+        qkv = _product(_norm(x, shape.epsilon), layer.qkv, layer.bias).view(rows, heads + 2 * kept, size)
+        rotated = rotate(qkv[:, : heads + kept], cos, sin).to(qkv.dtype)
+        cache.keys[index, :, :, column] = rotated[:, heads:]
+        cache.values[index, :, :, column] = qkv[:, heads + kept :]
+        keys = cache.keys[index].flatten(0, 1)[:, : column + 1]
+        values = cache.values[index].flatten(0, 1)[:, : column + 1]
+        query = rotated[:, :heads].reshape(rows * kept, heads // kept, size)  # each key head's queries
+        scores = torch.baddbmm(mask, query, keys.transpose(1, 2), alpha=size**-0.5)
+        mixed = torch.bmm(scores.softmax(-1), values).view(rows, -1)
+        x = _finish_layer(x, mixed, layer, shape.epsilon)
+    return x
