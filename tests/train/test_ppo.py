@@ -5,11 +5,13 @@ import math
 import pytest
 import torch
 
+from assay.algos.batch import TokenBatch
 from assay.algos.ppo import ActorCritic, Critic
 from assay.algos.recipes import make_algorithm, option_names
 from assay.config import build_config
 from assay.errors import BadInput
 from assay.maths.kl import kl_estimate
+from assay.maths.masking import whiten
 from assay.maths.rewards import missing_eos_penalty
 from assay.maths.tilt import kl_tilt
 from assay.maths.value import gae
@@ -167,6 +169,49 @@ def climb(method: str, beta: float, steps: int = 1200) -> torch.Tensor:
 def test_the_right_kl_reaches_the_closed_form(method, beta):
     found = climb(method, beta)
     torch.testing.assert_close(found, kl_tilt(REF, PROXY, beta).policy_K, atol=1e-2, rtol=0)
+
+
+def train_on_samples(method: str, beta: float, group: int = 64, steps: int = 300) -> torch.Tensor:
+    """The same problem from samples by the public parts of each method: credit, loss and denominator."""
+    ppo, batch = method == "ppo", 4096
+    options = {"kl_coef": beta, "epochs": 1} if ppo else {"kl_coef": beta, "kl_estimator": "k2"}
+    algorithm = make_algorithm(method, **options)
+    logits = REF.log().float().clone().requires_grad_()
+    optimiser = torch.optim.Adam([logits], lr=0.05)
+    generator, mask = torch.Generator().manual_seed(0), torch.ones(batch, 1, dtype=torch.bool)
+    groups, mean = torch.arange(batch) // group, torch.zeros_like(REF)
+    for step in range(steps):
+        optimiser.param_groups[0]["lr"] = 0.05 * (1 - step / steps)
+        logp = torch.log_softmax(logits, 0)
+        drawn = torch.multinomial(logp.detach().exp(), batch, replacement=True, generator=generator)
+        old, reference = logp.detach()[drawn, None], REF.log().float()[drawn, None]
+        if ppo:
+            rewards = token_rewards(PROXY[drawn], old, reference, mask, kl_coef=beta)
+            advantages, _ = gae(rewards, torch.zeros_like(old), mask, gamma=1.0, lam=0.95)
+            advantages = whiten(advantages, mask, ddof=1, epsilon=1e-8)
+        else:
+            advantages, _ = algorithm.advantages(PROXY[drawn], groups, {}, mask_BT=mask)
+        tokens = TokenBatch(logp[drawn, None], old, advantages.float(), mask, reference)
+        loss = algorithm.loss(tokens, algorithm.denominator(mask, 1)).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        mean += torch.softmax(logits.detach().double(), 0) / (steps // 5) * (step >= steps - steps // 5)
+    return mean
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.5])
+@pytest.mark.parametrize("method", ["ppo", "dr_grpo"])
+def test_from_samples_the_public_losses_reach_the_closed_form(method, beta):
+    """dr_grpo is the group mean without division by the deviation; its k2 goes into the loss."""
+    found = train_on_samples(method, beta)
+    torch.testing.assert_close(found, kl_tilt(REF, PROXY, beta).policy_K, atol=1e-2, rtol=0)
+
+
+def test_a_small_groups_mean_shrinks_the_reward_and_so_raises_beta():
+    """The mean holds the sample itself: its gradient is 1 - 1/G of the reward's, so beta acts as G / (G - 1) of it."""
+    found = train_on_samples("dr_grpo", 0.75, group=4)
+    torch.testing.assert_close(found, kl_tilt(REF, PROXY, 1.0).policy_K, atol=1e-2, rtol=0)
 
 
 def test_published_grpo_reaches_its_own_fixed_point():
