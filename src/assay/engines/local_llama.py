@@ -105,8 +105,8 @@ def _norm(x: Tensor, epsilon: float) -> Tensor:
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """In the weight's precision; the sum of the layers stays in float32."""
-    return F.linear(x.to(weight.dtype), weight, bias)
+    """In the weight's precision. Attention and the sum of the layers stay in float32, where small products are fast."""
+    return F.linear(x.to(weight.dtype), weight, bias).float()
 
 
 def _prefill(
@@ -119,19 +119,19 @@ def _prefill(
     width = ids_PT.shape[1]
     cos, sin = shape.cos_TD[:width], shape.sin_TD[:width]
     sizes = (len(decoder.layers), len(which_B), kept, width + room, size)
-    keys, values = (torch.empty(sizes, dtype=decoder.layers[0].qkv.dtype) for _ in range(2))
+    keys, values = torch.empty(sizes), torch.empty(sizes)
     x = F.embedding(ids_PT, shape.embedding)
     for index, layer in enumerate(decoder.layers):
         qkv = _product(_norm(x, shape.epsilon), layer.qkv, layer.bias).unflatten(-1, (heads + 2 * kept, size))
         q, k, v = qkv.transpose(1, 2).split([heads, kept, kept], dim=1)
-        q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         keys[index, :, :, :width], values[index, :, :, :width] = k[which_B], v[which_B]
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads != kept)
         x = _finish_layer(x, mixed.transpose(1, 2).flatten(-2), layer, shape.epsilon)
     last = x[torch.arange(len(prompts)), lengths_P - 1]
     column = torch.arange(width + room)
     gap = (column[None] >= lengths_P[:, None]) & (column[None] < width)
-    mask = torch.zeros(gap.shape, dtype=keys.dtype).masked_fill_(gap, float("-inf"))
+    mask = torch.zeros(gap.shape).masked_fill_(gap, float("-inf"))
     mask_BN = mask[which_B][:, None, None].expand(-1, kept, -1, -1).contiguous()
     return _Cache(keys, values, mask_BN), last, lengths_P
 
@@ -174,7 +174,7 @@ def _step(decoder: _Decoder, cache: _Cache, token_B: Tensor, position_B: Tensor,
     x = F.embedding(token_B, shape.embedding)
     for index, layer in enumerate(decoder.layers):
         qkv = _product(_norm(x, shape.epsilon), layer.qkv, layer.bias).view(rows, heads + 2 * kept, size)
-        rotated = rotate(qkv[:, : heads + kept], cos, sin).to(qkv.dtype)
+        rotated = rotate(qkv[:, : heads + kept], cos, sin)
         cache.keys[index, :, :, column] = rotated[:, heads:]
         cache.values[index, :, :, column] = qkv[:, heads + kept :]
         keys = cache.keys[index].flatten(0, 1)[:, : column + 1]
