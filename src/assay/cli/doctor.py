@@ -79,23 +79,17 @@ def _print(document: Any) -> None:
     typer.echo(json.dumps(jsonable(document), ensure_ascii=False, allow_nan=False))
 
 
-def _page(findings: Any, path: str, title: str) -> None:
-    from assay.report.findings import write_findings
-
-    write_findings(findings, Path(path), title)
-
-
 def _run(path: str, reward: str | None, tokenizer: str | None, *, as_json: bool, html: str | None) -> bool:
     from assay.doctor.diagnosis import diagnose
+    from assay.records.readers import read_run
+    from assay.report.findings import write_findings
 
-    diagnosis = diagnose(path, reward=reward, tokenizer=tokenizer)
+    record = read_run(path)
+    diagnosis = diagnose(record, reward=reward, tokenizer=tokenizer)
     if html is not None:
         root = diagnosis.root_cause
-        _page(
-            diagnosis.findings,
-            html,
-            root.summary if root else f"This run: {diagnosis.verdict.replace('_', ' ')}",
-        )
+        title = root.summary if root else f"This run: {diagnosis.verdict.replace('_', ' ')}"
+        write_findings(diagnosis.findings, Path(html), title, record)
     if as_json:
         _print(diagnosis.to_json())
     else:
@@ -124,11 +118,12 @@ def _two_runs(first: str, second: str, *, as_json: bool) -> bool:
 
 def _code(code: str, kind: str, adapt: str | None, *, as_json: bool, html: str | None) -> bool:
     from assay.doctor.contracts import run_code
+    from assay.report.findings import write_findings
 
     findings = run_code(code, kind, adapt)
     failed = any(found.status == "fail" for found in findings)
     if html is not None:
-        _page(findings, html, f"{code} as {kind}")
+        write_findings(findings, Path(html), f"{code} as {kind}")
     if as_json:
         _print(
             {

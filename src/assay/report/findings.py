@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from assay.records.finding import Finding, SampleRef, jsonable
 from assay.records.run_folder import write_text
-from assay.report.page import document, top_line
+from assay.records.run_record import RunRecord
+from assay.report.page import asset, document, top_line
+from assay.report.run_page import SHOWN_SAMPLES, pictures, run_specs, sample_texts
 from assay.report.safe import escape
+from assay.report.vega import vega_bundle
 
 ORDER = ("fail", "warn", "skip", "pass")
 HEADING = {
@@ -29,48 +31,54 @@ STAGES = {
 }
 
 
-def write_findings(findings: Sequence[Finding], path: Path, title: str) -> Path:
+def write_findings(
+    findings: Sequence[Finding], path: Path, title: str, record: RunRecord | None = None
+) -> Path:
     """Write findings as one HTML page that works offline.
 
     Args:
         findings: in any order; shown by status, in the given order inside one.
         path: of the page. title: its heading, the verdict in plain words.
+        record: the run they are about, for pictures and the texts of samples.
     """
-    write_text(Path(path), findings_page(findings, title))
+    write_text(Path(path), findings_page(findings, title, record))
     return Path(path)
 
 
-def findings_page(findings: Sequence[Finding], title: str) -> str:
+def findings_page(findings: Sequence[Finding], title: str, record: RunRecord | None = None) -> str:
     """The page as text."""
+    specs = {} if record is None else run_specs(record)
+    texts = {} if record is None else sample_texts(record, findings)
     counts = ", ".join(
         f"{sum(finding.status == status for finding in findings)} {status}"
         for status in ORDER
         if any(finding.status == status for finding in findings)
     )
-    sections = "".join(_section(status, [f for f in findings if f.status == status]) for status in ORDER)
-    body = (
-        f"<header>{top_line('findings')}<h1>{escape(title)}</h1>"
-        f"<p class='lead'>{escape(counts or 'Nothing was checked.')}</p></header>{sections}"
+    broken, *others = (
+        _section(status, [f for f in findings if f.status == status], texts) for status in ORDER
     )
-    return document(title, body, {}, [("theme", _theme())])
+    header = (
+        f"<header>{top_line('findings')}<h1>{escape(title)}</h1>"
+        f"<p class='lead'>{escape(counts or 'Nothing was checked.')}</p></header>"
+    )
+    body = "".join([header, broken, pictures(specs), *others])
+    scripts = [("theme", asset("theme.js"))]
+    if specs:
+        scripts += [("vega", vega_bundle()), ("charts", asset("charts.js"))]
+    return document(title, body, {"specs": specs} if specs else {}, scripts)
 
 
-@cache
-def _theme() -> str:
-    return (Path(__file__).parent / "assets" / "theme.js").read_text("utf-8")
-
-
-def _section(status: str, findings: Sequence[Finding]) -> str:
+def _section(status: str, findings: Sequence[Finding], texts: Mapping[SampleRef, str]) -> str:
     if not findings:
         return ""
-    cards = "".join(_card(finding) for finding in findings)
+    cards = "".join(_card(finding, texts) for finding in findings)
     if status == "pass":
         summary = f"<summary>{HEADING[status]} ({len(findings)})</summary>"
         return f"<section><details>{summary}{cards}</details></section>"
     return f"<section><h2>{HEADING[status]}</h2>{cards}</section>"
 
 
-def _card(finding: Finding) -> str:
+def _card(finding: Finding, texts: Mapping[SampleRef, str]) -> str:
     stage = STAGES.get(str(finding.stage), str(finding.stage))
     parts = [
         f"<h3><span class='id'>{escape(finding.id)}</span> "
@@ -88,7 +96,7 @@ def _card(finding: Finding) -> str:
     if finding.evidence:
         parts.append(_evidence(dict(finding.evidence)))
     if finding.samples:
-        parts.append(_samples(finding.samples))
+        parts.append(_samples(finding.samples, texts))
     if finding.regression_test:
         parts.append(
             f"<details><summary>A test that fails until it is fixed</summary>"
@@ -116,13 +124,15 @@ def _value(value: Any) -> str:
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 
-def _samples(samples: Sequence[SampleRef]) -> str:
+def _samples(samples: Sequence[SampleRef], texts: Mapping[SampleRef, str]) -> str:
+    shown = "".join(texts[sample] for sample in samples[:SHOWN_SAMPLES] if sample in texts)
+    read = f"<details><summary>Samples that show it</summary>{shown}</details>" if shown else ""
     rows = "".join(
         f"<tr>{''.join(f'<td>{escape(_value(value))}</td>' for value in sample.to_json().values())}</tr>"
         for sample in samples[:50]
     )
     more = f"<p>and {len(samples) - 50} more</p>" if len(samples) > 50 else ""
-    return (
+    return read + (
         f"<details><summary>Samples ({len(samples)})</summary><div class='scroll'><table>"
         f"<thead><tr><th>step</th><th>prompt</th><th>sample</th></tr></thead>{rows}</table></div>{more}</details>"
     )

@@ -34,8 +34,8 @@ def experiment_page(
             _footer(experiment),
         )
     )
-    scripts = [("theme", _asset("theme.js")), ("vega", vega_bundle()), ("charts", _asset("charts.js")),
-               ("reader", _asset("reader.js"))]  # fmt: skip
+    scripts = [("theme", asset("theme.js")), ("vega", vega_bundle()), ("charts", asset("charts.js")),
+               ("reader", asset("reader.js"))]  # fmt: skip
     return document(words.headline(experiment), body, {"specs": specs, "data": reader}, scripts)
 
 
@@ -63,13 +63,14 @@ def document(title: str, body: str, data: Mapping[str, Any], scripts: list[tuple
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         "<link rel='icon' href='data:,'>"
-        f"<title>{escape(title)}</title><style>{_asset('style.css')}</style></head>\n"
+        f"<title>{escape(title)}</title><style>{asset('style.css')}</style></head>\n"
         f"<body><main>{body}</main>\n{held}{code}</body></html>\n"
     )
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A script or style of the pages."""
     return (_ASSETS / name).read_text("utf-8")
 
 
