@@ -64,11 +64,6 @@ class RunFolder:
         """The model, optimiser, RNG and data position after a step."""
         return self.root / "checkpoints" / f"step-{step:06d}"
 
-    @property
-    def report_html(self) -> Path:
-        """The report."""
-        return self.root / "report.html"
-
     def steps(self, kind: str) -> list[int]:
         """Steps that have a complete file or folder of ``kind``: rollouts, evals or checkpoints, sorted."""
         pattern = re.compile(r"step-(\d{6,})(\.parquet)?$")

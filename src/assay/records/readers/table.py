@@ -244,8 +244,3 @@ def _with_finished(frame: pl.DataFrame) -> pl.DataFrame:
     reason = pl.col("finish_reason").str.to_lowercase()
     known = pl.when(reason.is_in(_TRUNCATED)).then(False).when(reason.is_in(_FINISHED)).then(True)
     return frame.with_columns(known.otherwise(None).alias("finished"))
-
-
-def frame_of_parquet(frame: pl.DataFrame, form: RolloutFormat) -> pl.DataFrame:
-    """The canonical frame of a Parquet table; nested columns become plain lists first."""
-    return frame_of_rows(frame.to_dicts(), form)
