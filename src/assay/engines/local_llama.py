@@ -19,7 +19,7 @@ from assay.engines.inverse_cdf import draw
 from assay.engines.record import Record
 from assay.engines.request import Request, Sampled, SamplingSettings, waves
 from assay.engines.uniforms import keyed_uniforms
-from assay.models.llama_weights import LlamaWeights
+from assay.models.llama_weights import LlamaWeights, folded
 from assay.models.policy import Policy
 from assay.models.tiny import rotate
 from assay.models.tiny_policy import pad_right
@@ -88,10 +88,10 @@ def _snapshot(policy: Policy, weights: LlamaWeights) -> _Decoder:
     dtype = torch.bfloat16 if policy.dtype == "bfloat16" else torch.float32
     layers = [
         _Layer(
-            (torch.cat(layer.qkv) * layer.input_norm).to(dtype),
+            folded(layer.qkv, layer.input_norm).to(dtype),
             None if layer.qkv_bias is None else layer.qkv_bias.to(dtype),
             layer.out.to(dtype),
-            (torch.cat(layer.gate_up) * layer.post_norm).to(dtype),
+            folded(layer.gate_up, layer.post_norm).to(dtype),
             layer.down.to(dtype),
         )
         for layer in weights.layers
@@ -105,8 +105,8 @@ def _norm(x: Tensor, epsilon: float) -> Tensor:
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """In the weight's precision. Attention and the sum of the layers stay in float32, where small products are fast."""
-    return F.linear(x.to(weight.dtype), weight, bias).float()
+    """In the weight's precision; attention and the sum of the layers stay in float32, as in training."""
+    return F.linear(x.to(weight.dtype), weight, bias)
 
 
 def _prefill(
@@ -120,9 +120,10 @@ def _prefill(
     cos, sin = shape.cos_TD[:width], shape.sin_TD[:width]
     sizes = (len(decoder.layers), len(which_B), kept, width + room, size)
     keys, values = torch.empty(sizes), torch.empty(sizes)
-    x = F.embedding(ids_PT, shape.embedding)
+    x = F.embedding(ids_PT, shape.embedding).float()
     for index, layer in enumerate(decoder.layers):
-        qkv = _product(_norm(x, shape.epsilon), layer.qkv, layer.bias).unflatten(-1, (heads + 2 * kept, size))
+        qkv = _product(_norm(x, shape.epsilon), layer.qkv, layer.bias).float()
+        qkv = qkv.unflatten(-1, (heads + 2 * kept, size))
         q, k, v = qkv.transpose(1, 2).split([heads, kept, kept], dim=1)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         keys[index, :, :, :width], values[index, :, :, :width] = k[which_B], v[which_B]
@@ -171,9 +172,10 @@ def _step(decoder: _Decoder, cache: _Cache, token_B: Tensor, position_B: Tensor,
     heads, kept, size = shape.heads, shape.kv_heads, shape.head_size
     cos, sin = shape.cos_TD[position_B][:, None], shape.sin_TD[position_B][:, None]
     mask = cache.mask.flatten(0, 1)[:, :, : column + 1]
-    x = F.embedding(token_B, shape.embedding)
+    x = F.embedding(token_B, shape.embedding).float()
     for index, layer in enumerate(decoder.layers):
-        qkv = _product(_norm(x, shape.epsilon), layer.qkv, layer.bias).view(rows, heads + 2 * kept, size)
+        qkv = _product(_norm(x, shape.epsilon), layer.qkv, layer.bias).float()
+        qkv = qkv.view(rows, heads + 2 * kept, size)
         rotated = rotate(qkv[:, : heads + kept], cos, sin)
         cache.keys[index, :, :, column] = rotated[:, heads:]
         cache.values[index, :, :, column] = qkv[:, heads + kept :]

@@ -148,7 +148,7 @@ class HuggingFacePolicy(Policy):
         place: dict[tuple[int, ...], int] = {}
         which = [place.setdefault(tuple(prompt), len(place)) for prompt in prompt_ids]
         checkpointing = self.options.gradient_checkpointing and torch.is_grad_enabled()
-        if self.shares_prompts and not checkpointing and self.options.lora is None and self._is_llama_shaped:
+        if self.shares_prompts and not checkpointing and self._is_llama_shaped:
             return self._packed_hidden(list(place), torch.tensor(which), completion_ids)
         if checkpointing or len(place) == len(which) or not self.shares_prompts:
             with _training_layers(self.module, checkpointing):

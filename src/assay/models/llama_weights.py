@@ -45,6 +45,11 @@ class LlamaWeights(NamedTuple):
     sin_TD: Tensor
 
 
+def folded(parts: tuple[Tensor, ...], norm: Tensor) -> Tensor:
+    """The parts as one matrix, in float32, with the weight of the norm before it folded in."""
+    return torch.cat(parts).float() * norm.float()
+
+
 def tiny_weights(module: TinyDecoder) -> LlamaWeights:
     """The embedded model's tensors."""
     config = module.config

@@ -57,9 +57,9 @@ def adapter_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 def merged_weight(layer: Any) -> Tensor:
-    """A linear layer's weight, its adapter's change added where there is one."""
+    """A linear layer's weight, its adapter's change added where there is one, in float32; gradients pass."""
     change = getattr(layer, "get_delta_weight", None)
-    return layer.weight if change is None else layer.weight + change(NAME).to(layer.weight.dtype)
+    return layer.weight if change is None else layer.weight.float() + change(NAME).float()
 
 
 def save_lora(folder: Path, module: nn.Module, options: LoraOptions, base: str) -> None:

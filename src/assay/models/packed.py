@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from assay.models.llama_weights import LayerWeights, LlamaWeights
+from assay.models.llama_weights import LayerWeights, LlamaWeights, folded
 
 
 class _Place(NamedTuple):
@@ -51,8 +51,8 @@ def completion_hidden(
     own = _place(weights, fed_BT, lengths_P[which_B])
     shared = _place(weights, real_PL, torch.zeros_like(lengths_P))
     mask = _attention_mask(real_PL[which_B], width - 1)
-    x = F.embedding(prompts_PL[real_PL], weights.embedding)
-    y = F.embedding(completions_BT[:, :-1][fed_BT], weights.embedding)
+    x = F.embedding(prompts_PL[real_PL], weights.embedding).float()
+    y = F.embedding(completions_BT[:, :-1][fed_BT], weights.embedding).float()
     for layer in weights.layers:
         x, y = _block(weights, layer, x, y, shared, own, which_B, mask)
     last_PH = x[lengths_P.cumsum(0) - 1]
@@ -88,7 +88,7 @@ def _block(
     mask: Tensor,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """One layer on packed prompts ``x`` and packed completions ``y``, (N, H) each."""
-    weight = torch.cat(layer.qkv) * layer.input_norm
+    weight = folded(layer.qkv, layer.input_norm)
     x_query, x_pair = _project(x, weight, layer.qkv_bias, shared, weights)
     mixed_x = _attend(x_query, x_pair, None, shared)
     if y.numel():
@@ -103,7 +103,7 @@ def _project(
 ) -> tuple[Tensor, Tensor]:
     """Padded queries (B, T, A, D) and keys beside values (B, T, 2 K, D); queries and keys rotated."""
     heads, kept = weights.heads, weights.kv_heads
-    qkv = F.linear(_normalise(x, weights.epsilon), weight, bias).view(len(x), heads + 2 * kept, -1)
+    qkv = F.linear(_normalise(x, weights.epsilon), weight, bias).float().view(len(x), heads + 2 * kept, -1)
     turned = _Rotate.apply(qkv, place.cos, place.sin, heads + kept)
     rows, width = place.shape
     padded = turned.new_zeros(rows * width, *turned.shape[1:]).index_copy(0, place.flat_N, turned)
@@ -114,16 +114,17 @@ def _project(
 def _attend(query: Tensor, pair: Tensor, mask: Tensor | None, place: _Place) -> Tensor:
     """What attention gives at the packed tokens, (N, H)."""
     key, value = pair.transpose(1, 2).chunk(2, dim=1)
-    mixed = F.scaled_dot_product_attention(
-        query.transpose(1, 2), key, value, attn_mask=mask, is_causal=mask is None,
-        enable_gqa=query.shape[2] != key.shape[1],
-    )  # fmt: skip
+    with torch.autocast(query.device.type, enabled=False):  # attention in float32, as in sampling
+        mixed = F.scaled_dot_product_attention(
+            query.transpose(1, 2), key, value, attn_mask=mask, is_causal=mask is None,
+            enable_gqa=query.shape[2] != key.shape[1],
+        )  # fmt: skip
     return mixed.transpose(1, 2).flatten(2).flatten(0, 1).index_select(0, place.flat_N)
 
 
 def _finish(layer: LayerWeights, x: Tensor, mixed: Tensor, epsilon: float) -> Tensor:
     x = x + F.linear(mixed, layer.out)
-    weight = torch.cat(layer.gate_up) * layer.post_norm
+    weight = folded(layer.gate_up, layer.post_norm)
     gate, up = F.linear(_normalise(x, epsilon), weight).chunk(2, dim=-1)
     return x + F.linear(F.silu(gate) * up, layer.down)
 
