@@ -41,3 +41,6 @@ bench: install
 	$(BIN)/python benchmarks/math_checks.py
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/chunked_logprob.py
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[trl]'
+	$(BIN)/python benchmarks/against_trl.py
+	$(BIN)/python benchmarks/against_trl.py --lengths spread

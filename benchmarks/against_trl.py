@@ -1,13 +1,13 @@
 """One training step of our trainer against TRL's GRPOTrainer: time by part, peak memory, share of the peak rate.
 
-    python benchmarks/against_trl.py [--shapes a b c] [--steps 5] [--threads 2] [--contenders trl-tuned ...]
+    python benchmarks/against_trl.py [--shapes a b c] [--lengths full] [--steps 5] [--threads 2] [--contenders ...]
 
-Both train one random Llama with a tied head on the same prompts, group size, completion length (the end token is
-never drawn) and reward. Every contender is a process of its own that waits for its turn, so steps alternate, no two
-run at once, and each peak resident size is one contender's. The first step of each warms up and is dropped, and so
-is a round in which the machine gave a contender less than half of the time it asked for. Ratios are medians over
-rounds of (the fastest TRL contender / ours), in wall time and in processor time; the second is what a busy machine
-leaves comparable.
+Both train one random Llama with a tied head on the same prompts, group size, completion lengths and reward. Every
+completion has all its tokens, or with ``--lengths spread`` the lengths of a batch are spread evenly over 1 to T.
+Every contender is a process of its own that waits for its turn, so steps alternate, no two run at once, and each
+peak resident size is one contender's. The first step of each warms up and is dropped, and so is a round in which the
+machine gave a contender less than half of the time it asked for. Ratios are medians over rounds of (the fastest TRL
+contender / ours), in wall time and in processor time; the second is what a busy machine leaves comparable.
 
 TRL's contenders: ``tuned`` is float32 without checkpointing, ``bf16`` autocast without, ``default`` its own defaults.
 """
@@ -90,6 +90,11 @@ def reward_of(text: str) -> float:
     return len(set(words)) / max(len(words), 1)
 
 
+def spread(rows: int, tokens: int) -> list[int]:
+    """One length a row, evenly from 1 to ``tokens``, the long ones among the short."""
+    return [1 + (17 * row % rows) * tokens // rows for row in range(rows)]
+
+
 class Turns:
     """A contender's side of the pipe: waits for its turn, and reports a step by part."""
 
@@ -124,8 +129,10 @@ class Turns:
         print(json.dumps({**report, **self.parts, "peak": peak}), flush=True)
 
 
-def run_ours(folder: Path, shape: Shape, dtype: str) -> None:
+def run_ours(folder: Path, shape: Shape, dtype: str, lengths: str) -> None:
     """Our trainer's steps."""
+    import torch
+
     from assay.config import ModelOptions, build_config
     from assay.models.checkpoint import load_policy
     from assay.records.score import Score
@@ -142,6 +149,18 @@ def run_ours(folder: Path, shape: Shape, dtype: str) -> None:
     )  # fmt: skip
     policy: Any = load_policy(folder, ModelOptions.model_validate({"dtype": dtype}))
     policy.forbidden = sorted(policy.eos_ids)
+    if lengths == "spread":
+        from assay.engines.record import Record
+
+        last, note = torch.tensor(spread(PROMPTS * GROUP, shape.tokens)), Record.note
+
+        def cut(self: Any, active: Any, step: int, drawn: Any, ends: Any) -> Any:
+            note(self, active, step, drawn, ends)
+            done = active[last[active] == step + 1]
+            self.lengths[done], self.ended[done] = step + 1, True
+            return ~self.ended[active]
+
+        Record.note = cut
     tasks = [{"prompt_id": str(i), "prompt": text} for i, text in enumerate(prompts_of(shape, 512))]
     collector = Collector(config, tasks, lambda texts, _: [Score(reward_of(text)) for text in texts])
     trainer: Any = Trainer(config, policy.trainable_copy(), None, algorithm_of(config), collector)
@@ -155,10 +174,17 @@ def run_ours(folder: Path, shape: Shape, dtype: str) -> None:
         turns.end()
 
 
-def run_trl(folder: Path, shape: Shape, variant: str) -> None:
+def run_trl(folder: Path, shape: Shape, variant: str, lengths: str) -> None:
     """The steps of TRL's trainer."""
+    import torch
     from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoTokenizer,
+        StoppingCriteria,
+        StoppingCriteriaList,
+        TrainerCallback,
+    )
     from trl import GRPOConfig, GRPOTrainer
 
     half = variant != "tuned"
@@ -172,6 +198,19 @@ def run_trl(folder: Path, shape: Shape, variant: str) -> None:
         )  # fmt: skip
         model = AutoModelForCausalLM.from_pretrained(folder)
         turns = Turns(model.num_parameters())
+        last = torch.tensor(spread(PROMPTS * GROUP, shape.tokens))
+
+        class Cut(StoppingCriteria):
+            """Ends each row at its length; the row's last token is its own, what follows is padding."""
+
+            def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+                return last <= input_ids.shape[1] - PROMPT_TOKENS
+
+        if lengths == "spread":
+            generate = model.generate
+            model.generate = lambda *given, **named: generate(
+                *given, **{**named, "stopping_criteria": StoppingCriteriaList([Cut()])}
+            )
 
         class Alternate(TrainerCallback):
             def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -194,24 +233,25 @@ def run_trl(folder: Path, shape: Shape, variant: str) -> None:
         trainer.train()
 
 
-def run_contender(name: str, folder: Path, shape: Shape) -> None:
+def run_contender(name: str, folder: Path, shape: Shape, lengths: str) -> None:
     """Be a contender until stdin ends; everything but the reports goes to stderr."""
     import torch
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     whose, _, variant = name.partition("-")
-    (run_trl if whose == "trl" else run_ours)(folder, shape, variant)
+    (run_trl if whose == "trl" else run_ours)(folder, shape, variant, lengths)
 
 
 class Contender:
     """The parent's side of the pipe."""
 
-    def __init__(self, name: str, shape: str, folder: Path, threads: int) -> None:
+    def __init__(self, name: str, shape: str, folder: Path, threads: int, lengths: str) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
         environment.setdefault("GOMP_SPINCOUNT", "1000")
         self.name, self.steps = name, list[dict[str, float]]()
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "--contender", name, "--folder", str(folder), "--shapes", shape],
+            [sys.executable, __file__, "--contender", name, "--folder", str(folder), "--shapes", shape,
+             "--lengths", lengths],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
         self.parameters = int(self._read()["parameters"])
@@ -256,10 +296,11 @@ def matmul_rate(dtype: str, threads: int) -> float:
     return 2 * 1024**3 / best
 
 
-def floor_flops(shape: Shape, parameters: int) -> dict[str, float]:
+def floor_flops(shape: Shape, parameters: int, lengths: str) -> dict[str, float]:
     """FLOP that a step cannot do without: prompts once, two a weight and token, thrice in an update; no attention."""
     body = parameters - shape.vocabulary * shape.hidden
-    drawn = PROMPTS * GROUP * shape.tokens
+    rows = PROMPTS * GROUP
+    drawn = sum(spread(rows, shape.tokens)) if lengths == "spread" else rows * shape.tokens
     forward = 2 * body * (PROMPTS * PROMPT_TOKENS + drawn) + 2 * shape.vocabulary * shape.hidden * drawn
     return {"generate": forward, "update": 3 * forward}
 
@@ -276,19 +317,19 @@ def undisturbed(contenders: list[Contender], threads: int) -> list[int]:
     return kept or list(range(1, count))
 
 
-def compare(name: str, contenders: list[Contender], threads: int) -> None:
+def compare(name: str, contenders: list[Contender], threads: int, lengths: str) -> None:
     """Print one shape's table."""
     shape, rounds = SHAPES[name], undisturbed(contenders, threads)
     sizes = f"{contenders[0].parameters / 1e6:.1f} M parameters, vocabulary {shape.vocabulary}"
     kept = f"{len(rounds)} rounds kept of {len(contenders[0].steps) - 1}"
-    print(f"\nshape {name}: {sizes}, {PROMPTS * GROUP} x {shape.tokens} tokens; {kept}")
+    print(f"\nshape {name}: {sizes}, {PROMPTS * GROUP} x {shape.tokens} tokens, lengths {lengths}; {kept}")
     titles = ("wall s", "cpu s", *PARTS, "rest", "peak MB", "MFU")
     print(" " * 16 + "".join(f"{title:>10}" for title in titles))
     for one in contenders:
         wall = one.median("wall", rounds)
         parts = [one.median(part, rounds) for part in PARTS]
         dtype = "float32" if one.name in ("trl-tuned", "assay-float32") else "bfloat16"
-        flops = sum(floor_flops(shape, one.parameters).values())
+        flops = sum(floor_flops(shape, one.parameters, lengths).values())
         share = flops / wall / matmul_rate(dtype, threads)
         peak = max(step["peak"] for step in one.steps)
         numbers = (wall, one.median("processor", rounds), *parts, wall - sum(parts))
@@ -312,24 +353,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--contenders", nargs="+", choices=[*TRL, *OURS], default=[*TRL, *OURS])
+    parser.add_argument("--lengths", choices=("full", "spread"), default="full")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--contender", choices=[*TRL, *OURS], help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.contender:
-        run_contender(asked.contender, asked.folder, SHAPES[asked.shapes[0]])
+        run_contender(asked.contender, asked.folder, SHAPES[asked.shapes[0]], asked.lengths)
         return
     for name in asked.shapes:
         with tempfile.TemporaryDirectory() as folder:
             write_model(Path(folder), SHAPES[name])
-            contenders = [Contender(one, name, Path(folder), asked.threads) for one in asked.contenders]
+            contenders = [
+                Contender(one, name, Path(folder), asked.threads, asked.lengths) for one in asked.contenders
+            ]
             for _ in range(asked.steps + 1):
                 for one in contenders:
                     one.step()
             for one in contenders:
                 one.close()
-            compare(name, contenders, asked.threads)
+            compare(name, contenders, asked.threads, asked.lengths)
 
 
 if __name__ == "__main__":
