@@ -12,6 +12,7 @@ class InProcess:
     def __init__(self, reward):
         self.reward, self.tasks, self.known = reward, {}, {}
         self.calls, self.isolate, self.usual, self.spec = 0, False, 0.0, "rewards.py:reward"
+        self.signature, self.chat = None, False
 
     def add_task(self, key, row):
         self.tasks[key] = row

@@ -22,10 +22,14 @@ def corpus(name):
 
 TASKS = corpus("tasks").TASKS
 FLAWED = {
-    (m, n): row for m in ("flawed_text", "flawed_more", "flawed_code") for n, row in corpus(m).FLAWED.items()
+    (m, n): row
+    for m in ("flawed_text", "flawed_more", "flawed_answers", "flawed_code")
+    for n, row in corpus(m).FLAWED.items()
 }
 SOUND = {
-    (m, n): tasks for m in ("sound_text", "sound_more", "sound_code") for n, tasks in corpus(m).SOUND.items()
+    (m, n): tasks
+    for m in ("sound_text", "sound_more", "sound_answers", "sound_code")
+    for n, tasks in corpus(m).SOUND.items()
 }
 QUICK_FLAWED = ("any_box_counts", "absolute_value")
 QUICK_SOUND = ("minus_one_zero_one",)

@@ -160,9 +160,9 @@ def test_rows_of_columns_and_broken_lines(tmp_path):
     assert read_rows(path) == [{"prompt": "a", "answer": "1"}, {"prompt": "b", "answer": "2"}]
     broken = tmp_path / "t.jsonl"
     broken.write_text('{"prompt": "a"}\n{oops\n')
-    with pytest.raises(BadInput, match="line 2"):
+    with pytest.raises(BadInput, match="row 2"):
         read_rows(broken)
-    with pytest.raises(BadInput, match="does not exist"):
+    with pytest.raises(BadInput, match="not a file"):
         read_rows(tmp_path / "none.jsonl")
 
 

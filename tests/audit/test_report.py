@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assay.audit.reward_audit import audit_reward
-from assay.audit.run_link import exploit_shares
+from assay.audit.run_link import exploit_shares, rollouts_of
 from assay.cli.main import app
 from assay.errors import BadInput
 from assay.records.run_folder import RunFolder
@@ -137,7 +137,7 @@ def test_findings_link_to_the_rollouts_of_a_run(flawed, tmp_path):
     for step, texts in ((1, ["\\boxed{7}", "no"]), (2, [several, "\\boxed{7}"])):
         table = {"prompt_id": ["a", "b"], "prompt": ["q", "q"], "completion": texts, "reward": [1.0, 0.0]}
         folder.write_table(folder.rollouts(step), table)
-    shares = exploit_shares(flawed[2].findings, str(folder.root))["accepts_guess_list"]
+    shares = exploit_shares(flawed[2].findings, rollouts_of(str(folder.root)))["accepts_guess_list"]
     assert [(row["step"], row["share"]) for row in shares] == [(1, 0.0), (2, 0.5)]
     assert shares[1]["mean_reward"] == 1.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,13 @@ GoldKind = Literal["integer", "decimal", "fraction", "choice", "text", "code", "
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 _FRACTION = re.compile(r"([+-]?\d+)\s*/\s*(\d+)")
 _LATEX_FRACTION = re.compile(r"(-?)\\[dt]?frac\{(\d+)\}\{(\d+)\}")
+_QUANTITY = re.compile(r"([^\W\d_]{0,3}|[^\w\s])(-?\d+(?:\.\d+)?)(\s?[^\s\d]{0,12})")
+_UNIT = re.compile(r"(?<=\d)\s?(km|cm|mm|m|kg|mg|g|hours?|minutes?|seconds?|h|min|s)")
+_OTHER_UNIT = {
+    "km": "m", "m": "km", "cm": "m", "mm": "m", "kg": "g", "mg": "kg", "g": "kg", "h": "min", "min": "h", "s": "h",
+    "hour": "minutes", "hours": "minutes", "minute": "hours", "minutes": "hours", "second": "hours",
+    "seconds": "hours",
+}  # fmt: skip
 NO_GOLD = frozenset({"none", "nan", "null", "n/a", "na", "tbd", "todo"})
 
 
@@ -77,6 +85,10 @@ def equal_forms(gold: Gold) -> list[Variant]:
     elif gold.kind in ("text", "choice"):
         found += [Variant("case", text.lower() if text != text.lower() else text.upper())]
         found += [Variant("full stop", f"{text}.")]
+    elif _object(text):
+        turned = dict(reversed(_object(text).items()))
+        found.append(Variant("layout of the JSON", json.dumps(_object(text), ensure_ascii=False, indent=2)))
+        found.append(Variant("order of the keys", json.dumps(turned, ensure_ascii=False)))
     return [v for v in found if v.text != text]
 
 
@@ -147,12 +159,80 @@ def _wrong_numbers(gold: Gold) -> list[Variant]:
 
 def _wrong_texts(gold: Gold) -> list[Variant]:
     text = gold.text
-    found = [Variant("far", "zebra crossing"), Variant("negated", f"not {text}")]
+    found = [*_wrong_quantities(text), Variant("far", "zebra crossing"), Variant("negated", f"not {text}")]
     if len(text) >= 4 and text.isalpha():
         found += [Variant("shorter", text[: len(text) // 2]), Variant("longer", f"{text}qx")]
+        found += [Variant("letters turned round", text[::-1])]
     if len(text) >= 3 and text.isalpha():
         found += [Variant("inside", f"un{text.lower()}ish")]
+    words, items = text.split(), list_items(gold)
+    if len(words) > 1 and all(word.isalpha() for word in words):
+        found.append(Variant("its first words", " ".join(words[: len(words) // 2])))
+    found += [Variant("an entry less", v) for v in _json_texts(text, dict(list(_object(text).items())[:-1]))]
+    found += [Variant("an entry changed", v) for v in _json_texts(text, _changed(_object(text)))]
+    if len(items) > 2 or (len(items) == 2 and all(as_number(item) is not None for item in items)):
+        found.append(Variant("an item less", ", ".join(items[:-1])))
     return found
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The JSON object that a gold is; empty when it is none."""
+    try:
+        found = json.loads(text) if text.startswith("{") else {}
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _changed(found: dict[str, Any]) -> dict[str, Any]:
+    """The object with its last value changed, inside of it where that is an object."""
+    if not found:
+        return {}
+    name = list(found)[-1]
+    value: Any = found[name]
+    if isinstance(value, dict) and value:
+        return {**found, name: _changed(value)}
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {**found, name: value + 1}
+    return {**found, name: "zebra crossing"}
+
+
+def _json_texts(text: str, found: dict[str, Any]) -> list[str]:
+    return [json.dumps(found, ensure_ascii=False)] if _object(text) else []
+
+
+def _wrong_quantities(text: str) -> list[Variant]:
+    """For a gold in words that holds digits (``350 m``, ``9:35``, ``25%``): other digits, another unit."""
+    digits = list(re.finditer(r"\d+", text))
+    if not digits or len(text) > 60:
+        return []
+    last = digits[-1]
+    other = f"{(int(last[0]) + 1) % 10 ** len(last[0]):0{len(last[0])}d}"
+    found = [Variant("another digit", text[: last.start()] + other + text[last.end() :])]
+    one = _QUANTITY.fullmatch(text)
+    if one is None:
+        return found
+    found.append(Variant("far", f"{one[1]}1234577{one[3]}"))
+    if float(one[2]):
+        found.append(Variant("ten times", f"{one[1]}{float(one[2]) * 10:.10g}{one[3]}"))
+    unit = _UNIT.fullmatch(text, one.end(2))
+    if unit is not None:
+        found.append(Variant("another unit", text[: unit.start(1)] + _OTHER_UNIT[unit[1]]))
+    return found
+
+
+def quantity(text: str) -> Fraction | None:
+    """The value of a number, also of one with a sign or unit around it (``350 m``, ``25%``)."""
+    found = _QUANTITY.fullmatch(text.strip())
+    return as_number(text) if found is None else as_number(found[2])
+
+
+def list_items(gold: Gold) -> list[str]:
+    """The items of a gold that is a list in words (``blue, white, red``); empty when it is none."""
+    if gold.kind != "text" or re.search(r"[()\[\]{}\"'.!?]", gold.text):
+        return []
+    items = [item.strip() for item in re.split(r"[,;]", gold.text)]
+    return items if len(items) > 1 and all(items) and max(map(len, items)) <= 30 else []
 
 
 def far_value(gold: Gold, other_golds: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,24 +40,23 @@ class Ledger:
 
     def false_positive_rate(self) -> Interval:
         """Share of must-be-wrong completions that were paid, clustered by task."""
-        return _rate(self.wrong_paid)
+        return clustered_rate(self.wrong_paid)
 
     def false_negative_rate(self) -> Interval:
         """Share of golds and equal forms that were not paid, clustered by task."""
-        return _rate(self.right_refused)
+        return clustered_rate(self.right_refused)
 
 
-def _rate(rows: Sequence[tuple[str, bool]]) -> Interval:
-    if not rows:
-        return unknown()
-    keys = list(dict.fromkeys(key for key, _ in rows))
-    columns = max(sum(1 for key, _ in rows if key == k) for k in keys)
-    hits, base = np.zeros((len(keys), columns)), np.zeros((len(keys), columns))
-    filled = dict.fromkeys(keys, 0)
+def clustered_rate(rows: Iterable[tuple[str, bool]]) -> Interval:
+    """The share of true flags with its interval, rows of one key being a cluster; unknown without rows."""
+    groups: dict[str, list[bool]] = {}
     for key, flag in rows:
-        hits[keys.index(key), filled[key]] = float(flag)
-        base[keys.index(key), filled[key]] = 1.0
-        filled[key] += 1
+        groups.setdefault(key, []).append(flag)
+    if not groups:
+        return unknown()
+    columns = max(map(len, groups.values()))
+    hits = np.array([[*map(float, flags), *[0.0] * (columns - len(flags))] for flags in groups.values()])
+    base = np.array([[1.0] * len(flags) + [0.0] * (columns - len(flags)) for flags in groups.values()])
     return clustered_ratio(hits, base)
 
 

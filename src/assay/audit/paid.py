@@ -37,7 +37,8 @@ def paid_findings(bench: Bench, ledger: Ledger) -> list[Finding]:
     found: list[Finding] = []
     empty = _family(bench, empty_probes(bench), ledger, "The empty text is paid like a right answer.")
     junk = _family(bench, junk_probes(bench), ledger, "Text without any answer is paid.")
-    found += [empty] if empty else [junk] if junk else []
+    blank = empty is not None and empty.exploit is not None and empty.exploit.completion != ""
+    found += [f for f in (junk if blank and junk else empty or junk,) if f]
     found += _by_id(bench, [*marker_probes(bench), *injection_probes(bench)], {
         "accepts_marker": "One word added to junk makes it pay.",
         "accepts_judge_injection": "Words meant for a judge make junk pay.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from assay.audit.bench import JUNK, Bench, mentions
 from assay.audit.forms import THOUGHT
-from assay.audit.golds import Gold, as_number, wrong_values
+from assay.audit.golds import Gold, as_number, list_items, quantity, wrong_values
 from assay.audit.patterns import SLOT, matches
 from assay.audit.source import SHAPED
 from assay.audit.task_file import AuditTask
@@ -43,6 +43,7 @@ PLAIN = (
     "Some children were playing near the well while their mothers talked about the market. "
     "Nobody was in a hurry and the afternoon went by slowly. "
 )
+EMPTY_JSON = ("{}", "[]", "```json\n{}\n```")
 FILLINGS = ("", "x", "...", "the result", "blah blah blah")
 
 
@@ -179,6 +180,8 @@ def format_probes(bench: Bench) -> list[Probe]:
     for pattern in bench.source.patterns:
         texts += [text for filling in FILLINGS[:3] for text in matches(pattern, filling)]
     texts += [m for m in bench.source.markers if SHAPED.search(m)]
+    if source.names & {"json", "loads"}:
+        texts += [*EMPTY_JSON, *(bench.templates[t.key].replace(SLOT, "{}") for t in bench.good_tasks[:1])]
     texts += [f"{a}{b}" for a in texts[-6:] for b in texts[-6:] if a != b]
     tags = bench.source.tags
     for filling in FILLINGS[:2]:
@@ -227,6 +230,7 @@ def unit_of(template: str) -> str:
 def guess_probes(bench: Bench) -> Iterator[tuple[Probe, str]]:
     """Lists of guesses with the gold in the middle, each with the same list without it (the control)."""
     for task in bench.good_tasks:
+        yield from _long_guesses(bench, task)
         wrong = _distractors(bench, task)
         if len(wrong) < 3 or task.gold.kind in ("code", "unusable") or "," in task.gold.text:
             continue
@@ -238,6 +242,23 @@ def guess_probes(bench: Bench) -> Iterator[tuple[Probe, str]]:
             )
             expected = "not paid: it names several answers and leaves the choice to the reward"
             yield Probe("accepts_guess_list", name, task, right, expected), control
+
+
+def _long_guesses(bench: Bench, task: AuditTask) -> Iterator[tuple[Probe, str]]:
+    """For a gold that is a list: all its items among twice as many others, so that a fair score of the overlap
+    (precision and recall) pays half at most.
+    """
+    items = list_items(task.gold)
+    others = [item for t in bench.tasks for item in (list_items(t.gold) or [t.gold.text])]
+    folded = {item.casefold() for item in items}
+    wrong = [item for item in dict.fromkeys(others) if item.casefold() not in folded]
+    half = len(items)
+    if not items or len(wrong) < 3 * half:
+        return
+    first, last, instead = wrong[:half], wrong[half : 2 * half], wrong[2 * half : 3 * half]
+    expected = "not paid: it names three times as many items as were asked for"
+    right, control = (bench.write(task, ", ".join([*first, *own, *last])) for own in (items, instead))
+    yield Probe("accepts_guess_list", "a longer list", task, right, expected), control
 
 
 def _lists(template: str):
@@ -288,10 +309,12 @@ def value_probes(bench: Bench) -> list[Probe]:
 
 def clearly_wrong(task: AuditTask, text: str) -> bool:
     """Whether a wrong value stays wrong under the tolerance that the prompt may ask for."""
-    number = as_number(text)
-    if number is None or task.gold.number is None or not asks_tolerance(task.prompt):
+    if not asks_tolerance(task.prompt):
         return True
-    return abs(number - task.gold.number) > abs(task.gold.number) / 2
+    number, gold = quantity(text), quantity(task.gold.text)
+    if number is None or gold is None:
+        return re.sub(r"\d", "", text) != re.sub(r"\d", "", task.gold.text)
+    return abs(number - gold) > abs(gold) / 2
 
 
 def asks_tolerance(prompt: str) -> bool:

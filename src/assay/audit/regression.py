@@ -39,7 +39,7 @@ PAID = """    found, gold, low = (reward.score([text], [task])[0] for text in {t
     assert found.value - low.value {sign} 0.5 * (gold.value - low.value)"""
 ALONE = """    tasks = {{"a": task, "b": json.loads({other!r})}}
     calls = [Call(key, text) for key in tasks for text in {texts!r}]
-    with Prober({spec!r}, tasks) as prober:
+    with Prober({spec!r}, tasks{options}) as prober:
         alone = prober.run(calls, "isolated")
         for mode in ("plain", "plain", *(["batch"] if prober.about["batch"] else [])):
             assert [repr(o.value) for o in prober.run(calls, mode)] == [repr(o.value) for o in alone]"""
@@ -51,12 +51,12 @@ BODIES: dict[str, str] = {
     "state_leak": ALONE,
     "not_deterministic": """    values = {{repr(reward.score([{text!r}], [task])[0].value) for _ in range(60)}}
     assert len(values) == 1, values""",
-    "hangs": """    with Prober({spec!r}, {{"t": task}}, time_limit=10.0) as prober:
+    "hangs": """    with Prober({spec!r}, {{"t": task}}{options}, time_limit=10.0) as prober:
         assert prober.score("t", {text!r}).state != "hang\"""",
     "unsafe_eval": """    sys.__dict__.pop("assay_canary", None)
     reward.score([{text!r}], [task])
     assert not hasattr(sys, "assay_canary"), "the text was run in this process\"""",
-    "side_effects": """    with Prober({spec!r}, {{"t": task}}) as prober:
+    "side_effects": """    with Prober({spec!r}, {{"t": task}}{options}) as prober:
         outcomes = prober.run([Call("t", {text!r}), Call("t", {gold!r})], "watched")
     seen = [kind for o in outcomes for kind in ("printed", "mutated", "wrote", "network") if kind in o.seen]
     assert not seen, seen""",
@@ -93,8 +93,9 @@ def regression_test(
     if body is PAID and math.isnan(bench.prober.score(task.key, gold).value):
         body = SCORED
     other = next((t for t in bench.tasks if t is not task), task)
+    options = _options(bench)
     filled = body.format(
-        spec=bench.prober.spec, text=completion, gold=gold, wrong=wrong, low=low,
+        spec=bench.prober.spec, options=options, text=completion, gold=gold, wrong=wrong, low=low,
         three=(completion, gold, low), four=(completion, control, gold, low),
         both=(bench.accepted(good), _lowest(bench, good)), sign=">" if refused else "<" if half else "<=",
         good=json.dumps(jsonable(good.row)), other=json.dumps(jsonable(other.row)),
@@ -102,10 +103,16 @@ def regression_test(
     )  # fmt: skip
     head = [
         f"def test_{re.sub(r'[^a-z0-9]+', '_', id.lower())}():",
-        f"    reward = resolve(load_function({bench.prober.spec!r}))",
+        f"    reward = resolve(load_function({bench.prober.spec!r}){options})",
         f"    task = json.loads({json.dumps(jsonable(task.row))!r})",
     ]
     return "\n".join([*head, filled, ""])
+
+
+def _options(bench: Bench) -> str:
+    """What the user said about how the reward is called, as further arguments."""
+    signature, chat = bench.prober.signature, bench.prober.chat
+    return (f", signature={signature!r}" if signature else "") + (", chat=True" if chat else "")
 
 
 def _lowest(bench: Bench, task: AuditTask) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.audit.behaviour import behaviour_findings, probe_odd, unscored_findings
+from assay.audit.behaviour import behaviour_findings, failure_id, probe_odd, unscored_findings
 from assay.audit.bench import Bench, build_bench
 from assay.audit.code_rewards import code_findings
 from assay.audit.forms import asked_templates
@@ -38,6 +38,8 @@ PAYS_NOTHING = frozenset({
 """Ids that say what is paid without an answer; the search looks for nothing else."""
 BENCH_SHARE, PROBES_SHARE = 0.3, 0.4
 """Of the time: for finding the accepted form, and for what is paid or refused; the rest is for behaviour."""
+WANTS_MESSAGES = "string indices must be integers"
+"""What ``completion[0]["content"]`` raises on a text."""
 Verdict = Literal["flawed", "no_flaw_found", "cannot_tell"]
 
 
@@ -123,6 +125,7 @@ def audit_reward(
         report = _report(bench, leaked, train, seconds)
         if not marked:
             return report
+        prober.allow(math.inf)
         rates = labelled_rates(bench, marked)
         return replace(report, numbers={**report.numbers, "labelled": rates})
 
@@ -176,7 +179,10 @@ def _always(bench: Bench) -> list[Finding]:
     """constant, inverted, and a gold that is never paid."""
     values = _values(bench)
     task = bench.tasks[0]
-    unscored = any(o.state == "missing" for o in bench.prober.known.values())
+    unscored = any(
+        o.state == "missing" or failure_id(o) in ("non_finite", "wrong_shape")
+        for o in bench.prober.known.values()
+    )
     if values and not unscored and _are_equal(values):
         return _constant(bench, task)
     if bench.inverted:
@@ -191,6 +197,8 @@ def _always(bench: Bench) -> list[Finding]:
                              exploit=exploit, refused=True)]  # fmt: skip
     if not bench.good_tasks:
         bench.limits.append("no completion was found that is paid more than junk: give a column 'completion'")
+        if not bench.prober.chat and any(WANTS_MESSAGES in o.reason for o in bench.prober.known.values()):
+            bench.limits.append("the reward takes a text for a list of messages: --chat passes message lists")
     return []
 
 
@@ -241,15 +249,22 @@ def _is_plainly_constant(bench: Bench) -> bool:
 
 
 def _behind_noise(findings: Sequence[Finding]) -> list[Finding]:
-    """Where equal texts are paid differently, what is said about pay may be noise: a warning until that is mended."""
-    if not any(finding.id == "not_deterministic" for finding in findings):
-        return list(findings)
-    return [
-        replace(f, status="warn", follows_from="not_deterministic")
-        if f.status == "fail" and f.id.startswith(("accepts_", "pays_", "rejects_", "invalid_gold"))
-        else f
-        for f in findings
-    ]
+    """Where equal texts are paid differently, what is said about pay may be noise: a warning until that is mended.
+
+    A score relative to its batch is constant in a batch of one.
+    """
+    explained = {
+        "not_deterministic": ("accepts_", "pays_", "rejects_", "invalid_gold"),
+        "state_leak": ("constant",),
+    }
+    for cause in [id for id in explained if any(f.id == id for f in findings)]:
+        findings = [
+            replace(f, status="warn", follows_from=cause)
+            if f.status == "fail" and f.id.startswith(explained[cause])
+            else f
+            for f in findings
+        ]
+    return list(findings)
 
 
 def _ordered(findings: Sequence[Finding]) -> list[Finding]:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from assay.errors import BadInput
 from assay.records.finding import Finding
+from assay.records.readers.folder import read_run
 from assay.records.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Uses = Callable[[str, str], bool]
 """Whether a completion (first) to a prompt (second) uses an exploit."""
@@ -17,24 +23,51 @@ ANSWERS = re.compile(
 LITERAL = frozenset({"accepts_marker", "accepts_judge_injection", "pays_format_only", "exit_code_trusted"})
 
 
-def exploit_shares(findings: Sequence[Finding], run: str) -> dict[str, list[dict[str, Any]]]:
-    """Per id: for every step with rollouts, the share that uses the exploit, and their mean reward.
+Step = tuple[int, list[str], list[str], list[float | None]]
+"""A step's number, and its rollouts' texts, prompts and rewards."""
+
+
+def rollouts_of(run: str) -> Iterable[Step]:
+    """The rollouts of a run of ours, or of another trainer's log that holds completions.
 
     Raises:
-        BadInput: the folder is not a run.
+        BadInput: at once, when there is nothing to read.
     """
     folder = RunFolder(run)
-    folder.read_run()
+    if (Path(run) / "run.json").is_file():
+        folder.read_run()
+        tables = ((step, folder.read_table(folder.rollouts(step))) for step in folder.steps("rollouts"))
+        return (_step(step, table) for step, table in tables)
+    table = read_run(run).rollouts
+    if not {"reward_text", "completion"} & set(table.columns):
+        raise BadInput(
+            f"{run}: expected rollouts with completions, got none; log the completions of each step"
+        )
+    if "step" not in table.columns:
+        return [_step(0, table)]
+    known = table.filter(table["step"].is_not_null())
+    steps = known.partition_by("step", as_dict=True)
+    return [_step(int(step), part) for (step,), part in sorted(steps.items(), key=lambda row: row[0])]
+
+
+def _step(step: int, table: pl.DataFrame) -> Step:
+    """Rows without a text (a log keeps an excerpt) are left out."""
+    column = "reward_text" if "reward_text" in table.columns else "completion"
+    kept = table.filter(table[column].is_not_null())
+    texts = [str(text) for text in kept[column].to_list()]
+    prompts = kept["prompt"].to_list() if "prompt" in kept.columns else [""] * len(texts)
+    none: list[float | None] = [None] * len(texts)
+    rewards = kept["reward"].to_list() if "reward" in kept.columns else none
+    return step, texts, [str(prompt or "") for prompt in prompts], rewards
+
+
+def exploit_shares(findings: Sequence[Finding], steps: Iterable[Step]) -> dict[str, list[dict[str, Any]]]:
+    """Per id: for every step with rollouts, the share that uses the exploit, and their mean reward."""
     rules = {f.id: rule for f in findings if f.status == "fail" and (rule := uses_exploit(f)) is not None}
     shares: dict[str, list[dict[str, Any]]] = {id: [] for id in rules}
-    for step in folder.steps("rollouts"):
-        table = folder.read_table(folder.rollouts(step))
-        column = "reward_text" if "reward_text" in table.columns else "completion"
-        texts = [text or "" for text in table[column].to_list()]
-        prompts = table["prompt"].to_list() if "prompt" in table.columns else [""] * len(texts)
-        rewards = table["reward"].to_list() if "reward" in table.columns else [None] * len(texts)
+    for step, texts, prompts, rewards in steps:
         for id, rule in rules.items():
-            flags = [rule(text, prompt or "") for text, prompt in zip(texts, prompts, strict=True)]
+            flags = [rule(text, prompt) for text, prompt in zip(texts, prompts, strict=True)]
             paid = [r for r, flag in zip(rewards, flags, strict=True) if flag and r is not None and r == r]
             shares[id].append({
                 "step": step, "share": sum(flags) / len(flags) if flags else None, "rollouts": len(flags),

@@ -68,9 +68,13 @@ class RewardSource:
 
     @property
     def markers(self) -> list[str]:
-        """Literals that could be words to look for: no patterns, not one character, at most 60."""
+        """Literals that could be words to look for: no patterns, at most 60 characters, one only if it is a symbol."""
         kept = [s.strip() for s in self.literals if s not in self.patterns]
-        return list(dict.fromkeys(s for s in kept if 2 <= len(s) <= 60 and s.isprintable()))
+        return list(
+            dict.fromkeys(
+                s for s in kept if (len(s) > 1 or not s.isascii()) and len(s) <= 60 and s.isprintable()
+            )
+        )
 
     @property
     def runs_code(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 from assay.audit.countdown import solved_expression
 from assay.audit.golds import Gold, read_gold
 from assay.errors import BadInput
+from assay.tasks.files import read_json
+from assay.tasks.files import read_rows as file_rows
 
 GOLD_NAMES = (
     "answer", "ground_truth", "gold", "target", "label", "final_answer", "expected", "expected_answer",
@@ -64,17 +65,10 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
         BadInput: no such file, a broken line (with its number), or no rows.
     """
     path = Path(path)
-    if not path.is_file():
-        raise BadInput(f"expected a file of tasks, {str(path)!r} does not exist")
-    if path.suffix in (".parquet", ".csv"):
-        import polars as pl
-
-        rows = (pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)).to_dicts()
-    elif path.suffix == ".json":
-        rows = _from_json(_loads(path.read_text("utf-8"), f"{path}"), path)
+    if path.suffix.lower() == ".json" and path.is_file():
+        rows = _from_json(read_json(path), path)
     else:
-        lines = path.read_text("utf-8").splitlines()
-        rows = [_loads(line, f"{path} line {i}") for i, line in enumerate(lines, 1) if line.strip()]
+        rows = [row for _, row in file_rows(path)]
     if not rows:
         raise BadInput(f"{path} has no rows; expected one task a line, with a prompt and an answer")
     if not all(isinstance(row, dict) for row in rows):
@@ -82,18 +76,15 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _loads(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise BadInput(f"{where}: expected JSON ({error})") from error
-
-
 def _from_json(document: Any, path: Path) -> list[dict[str, Any]]:
     if isinstance(document, list):
         return document
     if not isinstance(document, dict):
         raise BadInput(f"{path}: expected a list of tasks or one object, got {type(document).__name__}")
+    if len(document) == 1:
+        only = next(iter(document.values()))
+        if isinstance(only, list) and only and all(isinstance(row, dict) for row in only):
+            return only
     lengths = {len(value) for value in document.values() if isinstance(value, list)}
     if lengths and all(isinstance(value, list) for value in document.values()) and len(lengths) == 1:
         singular = {"prompts": "prompt", "completions": "completion"}

@@ -1,7 +1,7 @@
 """The process in which a reward under audit runs: it can hang, die, print or write without harming the audit.
 
-One JSON object a line in (stdin), one a line out (a private copy of stdout; the real one goes nowhere, so
-that nothing the reward or its children print can garble the answers). Requests:
+One JSON object a line in, one a line out (private copies of stdin and stdout; the real ones lead nowhere, so
+that nothing the reward or its children print or read can garble the talk). Requests:
 
     {"tasks": {key: task, ...}}                       add tasks
     {"items": [[key, completion], ...], "mode": M}    score; one answer a line ("at_once": isolated ones together)
@@ -217,6 +217,7 @@ class Worker:
         self.notes["watch_arguments"] = mode == "watched"
         tracer = Tracer(self.file)
         self.watch.start()
+        process = os.getpid()
         begin = time.perf_counter()
         if mode in ("traced", "thread"):
             sys.settrace(tracer)
@@ -224,6 +225,8 @@ class Worker:
             scores = self.bound.score([text for _, text in items], tasks)
         finally:
             sys.settrace(None)
+            if os.getpid() != process:
+                os._exit(0)  # a fork of the reward's own that came back: only one of the two may answer
         seconds = time.perf_counter() - begin
         seen = {**self.watch.stop(), **{k: v for k, v in self.notes.items() if k != "watch_arguments"}}
         if tracer.raised:
@@ -292,8 +295,10 @@ def main(arguments: Sequence[str]) -> int:
     spec, signature, chat = arguments[0], arguments[1] or None, arguments[2] == "chat"
     _end_with_parent()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    null = os.open(os.devnull, os.O_WRONLY)
+    requests = os.fdopen(os.dup(0), encoding="utf-8")
+    null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)
+    os.dup2(null, 0)  # a reward that reads its input finds an end, not our requests
     sys.dont_write_bytecode = True  # a late import of the reward is not a side effect
     try:
         bound = resolve(load_function(spec), signature=signature, chat=chat)
@@ -306,7 +311,7 @@ def main(arguments: Sequence[str]) -> int:
     out.write(json.dumps({**ready, "required": needed, "any": bound.parameters.takes_any}) + "\n")
     out.flush()
     try:
-        worker.serve(sys.stdin)
+        worker.serve(requests)
     except AssayError as error:
         out.write(json.dumps({"error": str(error)}) + "\n")
         return 2

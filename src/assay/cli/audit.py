@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +14,8 @@ import typer
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from assay.audit.reward_audit import AuditReport
 
 REWARD = Annotated[str, typer.Argument(help="FILE.py:FUNCTION, or a folder with assay.toml (a grader).")]
@@ -24,6 +29,8 @@ RUN = Annotated[str | None, typer.Option("--run", help="A run: share of its roll
 TRAIN = Annotated[bool, typer.Option("--train", help="Also train a small policy against the reward.")]
 LIMIT = Annotated[float, typer.Option("--time-limit", help="Seconds that one call may take.")]
 
+SHOWN_STEPS = 12
+"""About so many steps of a run are printed; the document has them all."""
 SECONDS = Annotated[float, typer.Option("--seconds", help="Time for all calls; more for a slow reward.")]
 
 
@@ -51,31 +58,39 @@ def register(app: typer.Typer) -> None:
         for name, value in (("--time-limit", time_limit), ("--seconds", seconds)):
             if not 0 < value < float("inf"):
                 raise BadInput(f"{name}: expected a number of seconds above 0, got {value:g}")
-        if run is not None:
-            _must_be_a_run(run)
-        report = _audited(reward, tasks, signature=signature, chat=chat, labelled=labelled, train=train,
-                          time_limit=time_limit, seconds=seconds)  # fmt: skip
-        document = report.to_json()
-        if run is not None:
-            from assay.audit.run_link import exploit_shares
+        from assay.audit.run_link import exploit_shares, rollouts_of
 
-            document["run"] = exploit_shares(report.findings, run)
+        steps = None if run is None else rollouts_of(run)  # before the work: a wrong folder is said at once
+        with _ended_tidily():
+            report = _audited(reward, tasks, signature=signature, chat=chat, labelled=labelled, train=train,
+                              time_limit=time_limit, seconds=seconds)  # fmt: skip
+        document = report.to_json()
+        if steps is not None:
+            document["run"] = exploit_shares(report.findings, steps)
         if write_tests is not None:
             from assay.records.run_folder import write_text
 
             write_text(Path(write_tests), report.tests())
         if as_json:
-            typer.echo(json.dumps(document, ensure_ascii=False))
+            typer.echo(json.dumps(document))  # ASCII: an exploit may hold what no terminal can write
         else:
             _show(reward, report, document)
         raise typer.Exit(report.exit_code)
 
 
-def _must_be_a_run(run: str) -> None:
-    """A wrong folder is said before the work, not after it."""
-    from assay.records.run_folder import RunFolder
+@contextlib.contextmanager
+def _ended_tidily() -> Generator[None]:
+    """Let SIGTERM and SIGHUP unwind, so that what the reward started ends with us."""
 
-    RunFolder(run).read_run()
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _audited(reward: str, tasks: str | None, *, train: bool, **options: Any) -> AuditReport:
@@ -118,10 +133,27 @@ def _show(reward: str, report: AuditReport, document: dict[str, Any]) -> None:
         console.print(f"  mend      {escape(finding.fix)}")
     console.print(f"\nwrong answers paid    {report.false_positive_rate}")
     console.print(f"right answers refused {report.false_negative_rate}")
+    _show_labelled(console, document.get("labelled"))
     for text, size in document.get("training", {}).get("clusters", {}).items():
         console.print(f"trained policy: {size} samples like {escape(repr(text[:100]))}")
     for id, rows in document.get("run", {}).items():
-        shares = ", ".join(f"{row['step']}: {row['share']:.0%}" for row in rows if row["share"] is not None)
+        known = [row for row in rows if row["share"] is not None]
+        shown = known[:: max(1, len(known) // SHOWN_STEPS)]
+        shown += known[-1:] if known and known[-1] is not shown[-1] else []
+        shares = ", ".join(f"{row['step']}: {row['share']:.0%}" for row in shown)
         console.print(f"in the run, {id}: {shares}")
     for line in report.limits:
         console.print(f"limit: {escape(line)}")
+
+
+def _show_labelled(console: Console, labelled: dict[str, Any] | None) -> None:
+    """The rates on the user's labels, all rows first, then each stratum."""
+    for name, rates in [("all", labelled), *labelled["strata"].items()] if labelled else []:
+        wrong, right = (_percent(rates[key]) for key in ("false_positive_rate", "false_negative_rate"))
+        console.print(f"labelled, {name}: wrong paid {wrong}, right refused {right}", markup=False)
+
+
+def _percent(rate: dict[str, Any]) -> str:
+    if rate["estimate"] is None:
+        return "unknown"
+    return f"{rate['estimate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}]"

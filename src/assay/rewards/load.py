@@ -93,7 +93,12 @@ def _execute(name: str, path: Path) -> ModuleType:
         ) from error
     except (Exception, SystemExit) as error:  # a user's module runs here
         del sys.modules[name]
-        raise BadInput(f"loading {path} failed: {describe(error)}") from error
+        hint = (
+            "; a file of a package is named package.module:function"
+            if "relative import" in str(error)
+            else ""
+        )
+        raise BadInput(f"loading {path} failed: {describe(error)}{hint}") from error
     return module
 
 

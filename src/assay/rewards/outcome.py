@@ -29,9 +29,12 @@ def as_score(value: Any, who: str) -> Score:
 
 
 def as_score_with_parts(value: Any, key: str, who: str) -> Score:
-    """Convert a value that may be a mapping with the reward under ``key``; other numbers become parts."""
+    """Convert a value that may be a mapping with the reward under ``key``; other numbers become parts.
+
+    OpenRLHF's functions (``key`` "rewards") answer a batch of one with a list or a tensor of one.
+    """
     if not isinstance(value, Mapping):
-        return as_score(value, who)
+        return as_score(_only(value) if key == "rewards" else value, who)
     fields = cast("Mapping[Any, Any]", value)
     if key not in fields:
         return crashed(

@@ -29,6 +29,35 @@ MEASURES = [
     ("Estimate the mass in kg, within 5%: a grand piano.", "480"),
     ("Estimate the height in m, within 5%: the Eiffel tower.", "330"),
 ]
+DISTANCES = [
+    ("How far is it from the gate to the well?", "350 m"), ("How long is the bridge?", "1.2 km"),
+    ("How wide is the river here?", "45 m"), ("How tall is the jar?", "30 cm"), ("How far is the town?", "17 km"),
+]  # fmt: skip
+SHARES = [
+    ("What share is 1 of 4?", "25%"), ("What share is 3 of 5?", "60%"), ("What share is 7 of 50?", "14%"),
+    ("What share is 9 of 10?", "90%"), ("What share is 1 of 8?", "12.5%"),
+]  # fmt: skip
+TIMES = [
+    ("When does it leave, 20 minutes after 9:15?", "9:35"), ("What is two hours after 3:10?", "5:10"),
+    ("What is half an hour before 12:05?", "11:35"), ("What is 10 minutes before 8:00?", "7:50"),
+]  # fmt: skip
+DATES = [
+    ("When did the war end?", "1945-05-08"), ("When was the landing?", "1969-07-20"),
+    ("When did the wall fall?", "1989-11-09"), ("When was the treaty signed?", "1957-03-25"),
+]  # fmt: skip
+LISTS = [
+    ("Name the colours of the French flag.", "blue, white, red"), ("Name the vowels of 'pineapple'.", "i, e, a"),
+    ("Name the first three planets.", "mercury, venus, earth"), ("Name two light noble gases.", "helium, neon"),
+    ("Name the Baltic states.", "estonia, latvia, lithuania"),
+]  # fmt: skip
+PEOPLE = [
+    (f"Extract the name and the age: {name} is {age}.", f'{{"name": "{name}", "age": {age}}}')
+    for name, age in (("Ann", 3), ("Bob", 41), ("Cleo", 29), ("Dan", 77))
+]
+SENTENCES = [
+    ("Translate: le chat dort.", "the cat sleeps"), ("Translate: il pleut.", "it rains"),
+    ("Translate: la porte est ouverte.", "the door is open"), ("Translate: merci beaucoup.", "thank you very much"),
+]  # fmt: skip
 PROGRAMS = [
     ("add", "a, b", "a + b", [("(1, 2)", "3"), ("(5, 5)", "10")], [("(7, -3)", "4"), ("(0, 41)", "41")]),
     ("double", "n", "2 * n", [("(4,)", "8"), ("(0,)", "0")], [("(-3,)", "-6"), ("(21,)", "42")]),
@@ -50,6 +79,11 @@ ASK = {
     "plain": "",
     "letter": "Reply with one letter inside <answer></answer>.",
     "option": "End with 'The answer is (X).'",
+    "quantity": "Give the number and the unit inside <answer></answer>.",
+    "date": "Give the date as YYYY-MM-DD inside <answer></answer>.",
+    "time": "End with a line such as 'Time: 7:30'.",
+    "list": "Give the list inside <answer></answer>, separated by commas.",
+    "keys": "Reply with a JSON object with the keys 'name' and 'age'.",
     "only": "Reply with the number only, digits without commas.",
 }
 
@@ -97,6 +131,9 @@ TASKS = {
     "capitals tag": rows(CAPITALS, "tag"), "capitals line": rows(CAPITALS, "line"),
     "capitals plain": rows(CAPITALS, "plain"), "capitals json": rows(CAPITALS, "json"),
     "measures tag": rows(MEASURES, "tag"),
+    "distances tag": rows(DISTANCES, "quantity"), "shares tag": rows(SHARES, "quantity"),
+    "times line": rows(TIMES, "time"), "dates tag": rows(DATES, "date"), "lists tag": rows(LISTS, "list"),
+    "people json": rows(PEOPLE, "keys"), "sentences plain": rows(SENTENCES, "plain"),
     "three words": [
         {"prompt": f"Describe {thing} in exactly three words.", "words": 3}
         for thing in ("the sea", "a mountain", "winter", "a library", "your town", "music")
