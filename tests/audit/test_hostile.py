@@ -21,6 +21,7 @@ from assay.cli.audit import _ended_tidily
 from assay.errors import BadInput
 
 HOSTILE = """
+import os
 import time
 
 
