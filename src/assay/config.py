@@ -49,8 +49,16 @@ class LearnedRewardOptions(BaseModel):
     pairs_file: str | None = Field(
         default=None, description="a user's comparisons (chosen, rejected) in place of simulated ones"
     )
+    quality: str | None = Field(
+        default=None,
+        description="file.py:name, what simulated raters see of correctness, for a user's tasks; never the truth",
+    )
     raters: dict[str, Any] = Field(default_factory=dict, description="habits; see assay.tasks.raters.Raters")
     marker: str | None = Field(default=None, description="a word that raters may like")
+    belief: str | None = Field(
+        default=None,
+        description="a task's column with what the asker believes; an answer that holds it agrees",
+    )
     epochs: int = Field(default=1, ge=1)
     batch_size: int = Field(default=32, ge=1, description="comparisons an update")
     learning_rate: float = Field(default=1e-3, gt=0)
@@ -60,6 +68,18 @@ class LearnedRewardOptions(BaseModel):
     held_out: float = Field(default=0.15, ge=0, lt=1, description="share of the prompts kept for the report")
     combine: Literal["mean", "min", "penalised"] = "mean"
     folder: str | None = Field(default=None, description="where it lies; an experiment makes and sets it")
+
+
+class SFTOptions(BaseModel):
+    """Supervised fine-tuning of the start policy on a user's rows, before anything else."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: str = Field(description="JSONL or Parquet of prompt and completion, or of messages")
+    epochs: int = Field(default=1, ge=1)
+    tokens: int = Field(default=8192, ge=1, description="most tokens an update, padding included")
+    learning_rate: float = Field(default=1e-3, gt=0)
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
 
 
 class KLControlOptions(BaseModel):
@@ -196,6 +216,9 @@ class RunConfig(ModelOptions):
     reward_workers: int = Field(default=1, ge=1)
     reward_time_limit: float = Field(default=10.0, gt=0, description="seconds a completion")
     controls: bool = Field(default=True, description="first score gold, junk and empty; stop if one is wrong")
+    sft: SFTOptions | None = Field(
+        default=None, description="fine-tune the start policy: sft.file=rows.jsonl"
+    )
     learned_reward: LearnedRewardOptions | None = Field(
         default=None, description="how the reward is learned; needed by reward=learned and by dpo"
     )

@@ -40,7 +40,8 @@ from assay.train.ranks import ranks
 from assay.train.recipe import Recipe
 from assay.train.run import evaluator_of
 from assay.train.second_path import write_second_path
-from assay.train.setup import open_scoring, pass_rates, task_set_of
+from assay.train.setup import checkable, open_scoring, pass_rates, task_set_of
+from assay.train.sft import fine_tuned
 from assay.train.warm_start import PassRates, WarmStarted, warm_start
 
 WARM_PROMPTS = 128  # prompts on which pass@1 and pass@G are measured
@@ -190,11 +191,11 @@ def _with_noise_rates(config: RunConfig, tasks: TaskSet, start: Policy) -> RunCo
 
 
 def start_policy(config: RunConfig, tasks: TaskSet, root: Path, listener: ExperimentListener) -> Path:
-    """The folder of the policy all arms start from: the user's, or the warm-started tiny model's."""
-    if config.model != "tiny":
-        return model_folder(config.model)
+    """The folder of the policy all arms start from: the user's or the warm-started tiny model's, fine-tuned or not."""
     with ranks().main_first():
-        return _warm_start(config, tasks, root, listener)
+        tiny = config.model == "tiny"
+        base = _warm_start(config, tasks, root, listener) if tiny else model_folder(config.model)
+        return base if config.sft is None else fine_tuned(config, config.sft, base, root, listener.noted)
 
 
 def _warm_start(config: RunConfig, tasks: TaskSet, root: Path, listener: ExperimentListener) -> Path:
@@ -236,7 +237,7 @@ def _warm(config: RunConfig, tasks: TaskSet, listener: ExperimentListener) -> Ti
     settings = SamplingSettings(config.max_new_tokens, config.temperature, config.seed)
     probes = list(tasks.train)[:WARM_PROMPTS]
     with ExitStack() as stack:
-        score = open_scoring(_warm_reward(config), tasks, stack).reward
+        score = open_scoring(checkable(config), tasks, stack).reward
 
         def measure() -> PassRates:
             return pass_rates(policy, probes, score, samples=WARM_SAMPLES, settings=settings)
@@ -251,13 +252,6 @@ def _warm(config: RunConfig, tasks: TaskSet, listener: ExperimentListener) -> Ti
         )
     listener.warmed(ended.rates, False)
     return policy
-
-
-def _warm_reward(config: RunConfig) -> RunConfig:
-    """The warm start is measured by the task's sound reward, or by the user's where it is the only one."""
-    if ".py:" in config.reward:
-        return config
-    return config.model_copy(update={"reward": "sound", "reward_options": {}})
 
 
 def warm_start_key(config: RunConfig, tasks: TaskSet) -> str:

@@ -34,7 +34,7 @@ from assay.train.reward_model import (
     train_reward_model,
 )
 from assay.train.reward_report import RewardReport, report_reward_model
-from assay.train.setup import open_scoring
+from assay.train.setup import checkable, open_scoring
 
 LEARNED = "learned"
 
@@ -154,11 +154,17 @@ def comparisons(
     except TypeError as error:
         raise BadInput(f"learned_reward.raters: {error}") from None
     settings = SamplingSettings(config.max_new_tokens, config.temperature, config.seed)
-    sound = config.model_copy(update={"reward": "sound", "reward_options": {}})
     with ExitStack() as stack:
-        quality = open_scoring(sound, tasks, stack).reward
+        quality = open_scoring(checkable(config), tasks, stack).reward
         return rated_pairs(
-            start, tasks.train, quality, raters, settings, count=options.pairs, marker=options.marker
+            start,
+            tasks.train,
+            quality,
+            raters,
+            settings,
+            count=options.pairs,
+            marker=options.marker,
+            belief=options.belief,
         )
 
 

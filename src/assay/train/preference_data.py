@@ -1,7 +1,8 @@
 """Comparisons: pairs of a chosen and a rejected completion, from files in TRL's form or from simulated raters.
 
 A file's row holds ``chosen`` and ``rejected`` as texts with an explicit ``prompt`` or with their common start
-as the prompt, or as lists of messages. ``margin``, ``chosen_quality`` and ``rejected_quality`` are optional.
+as the prompt, or as lists of messages. ``margin``, and what the rater saw of each side (``chosen_quality``,
+``rejected_quality``, and so ``_length``, ``_marker`` and ``_agrees``) are optional.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ class Pair:
             "rejected_quality": _known(self.rejected.quality),
             "chosen_length": self.chosen.length,
             "rejected_length": self.rejected.length,
+            "chosen_marker": self.chosen.marker,
+            "rejected_marker": self.rejected.marker,
+            "chosen_agrees": self.chosen.agrees,
+            "rejected_agrees": self.rejected.agrees,
         }
 
 
@@ -104,11 +109,18 @@ def pair_of_row(row: Mapping[str, Any], where: str) -> Pair:
         chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
     if chosen == rejected:
         raise BadInput(f"{where}: chosen and rejected are the same text; nothing can be learned from it")
-    answers = [
-        Answer(text, _quality(row, f"{name}_quality"), _length(row, f"{name}_length", text))
-        for name, text in (("chosen", chosen), ("rejected", rejected))
-    ]
+    answers = [_answer(row, "chosen", chosen), _answer(row, "rejected", rejected)]
     return Pair(prompt, answers[0], answers[1], float(row.get("margin") or 0.0))
+
+
+def _answer(row: Mapping[str, Any], side: str, text: str) -> Answer:
+    return Answer(
+        text,
+        _quality(row, f"{side}_quality"),
+        _length(row, f"{side}_length", text),
+        marker=bool(row.get(f"{side}_marker")),
+        agrees=bool(row.get(f"{side}_agrees")),
+    )
 
 
 def common_start(first: str, second: str) -> str:
@@ -175,6 +187,7 @@ def rated_pairs(
     *,
     count: int,
     marker: str | None = None,
+    belief: str | None = None,
     round_name: str = "preferences",
 ) -> list[Pair]:
     """Sample two completions a prompt from ``policy`` and let ``raters`` choose.
@@ -182,8 +195,11 @@ def rated_pairs(
     Args:
         tasks: prompts, taken in order and again from the start. quality: what a rater knows of correctness.
         count: comparisons asked for; pairs of equal texts are dropped, so a few fewer may come.
-        marker: a word that raters may like. round_name: another name draws other random numbers.
+        marker: a word that raters may like. belief: a column of the tasks with what the asker believes; an answer
+            that holds it agrees. round_name: another name draws other random numbers.
     """
+    if belief is not None and any(belief not in task for task in tasks):
+        raise BadInput(f"learned_reward.belief: expected a column of every task, {belief!r} is not one")
     asked = [tasks[index % len(tasks)] for index in range(count) for _ in range(2)]
     keys = [(f"{round_name}:{i // 2}", str(task["prompt_id"]), i % 2) for i, task in enumerate(asked)]
     prompts = [policy.encode_prompt(str(task["prompt"])) for task in asked]
@@ -194,8 +210,14 @@ def rated_pairs(
     ]
     scores = quality(texts, known)
     answers = [
-        Answer(text, score.value, float(len(one.token_ids)), marker=bool(marker) and str(marker) in text)
-        for text, score, one in zip(texts, scores, drawn, strict=True)
+        Answer(
+            text,
+            score.value,
+            float(len(one.token_ids)),
+            marker=_holds(text, marker),
+            agrees=_holds(text, None if belief is None else task[belief]),
+        )
+        for text, score, one, task in zip(texts, scores, drawn, asked, strict=True)
     ]
     pairs: list[Pair] = []
     for index in range(count):
@@ -207,3 +229,7 @@ def rated_pairs(
         chosen, rejected = (first, second) if won else (second, first)
         pairs.append(Pair(str(asked[2 * index]["prompt"]), chosen, rejected))
     return pairs
+
+
+def _holds(text: str, part: object) -> bool:
+    return part is not None and str(part) != "" and str(part) in text

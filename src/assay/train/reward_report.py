@@ -61,7 +61,8 @@ class RewardReport:
             ``on_longer_chosen`` apart, because a model of length alone has 0 on the first.
         loss: mean Bradley-Terry loss, nats (ln 2 knows nothing).
         calibration: slope of the log-odds of the choice on the margin; 1 is calibrated, below 1 overconfident.
-        length_slope, marker_slope: margin a token, and for the marker, at equal quality.
+        length_slope, marker_slope, agreement_slope: margin a token, for the marker, and for agreeing with the asker,
+            at equal quality.
         disagreement: mean deviation of the heads.
         data: of the training comparisons. findings, warnings.
     """
@@ -74,6 +75,7 @@ class RewardReport:
     calibration: float
     length_slope: Interval
     marker_slope: Interval
+    agreement_slope: Interval
     disagreement: float
     data: PairReport
     findings: tuple[Finding, ...]
@@ -142,6 +144,7 @@ def report_reward_model(
         calibration=calibration_slope(margin_N),
         length_slope=length_slope,
         marker_slope=_slope(held_out, margin_N, lambda answer: float(answer.marker)),
+        agreement_slope=_slope(held_out, margin_N, lambda answer: float(answer.agrees)),
         disagreement=spread,
         data=data,
         findings=findings,

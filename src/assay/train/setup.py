@@ -120,12 +120,14 @@ def task_set_of(config: RunConfig) -> TaskSet:
             f"tasks={config.tasks} needs truth=file.py:name: another instrument than the reward, held out from "
             "training; without it the gap between reward and truth cannot be measured"
         )
-    if ".py:" not in config.reward:
-        raise BadInput(f"tasks={config.tasks} needs reward=file.py:name, got {config.reward!r}")
+    reward = checkable(config).reward
+    if ".py:" not in reward:
+        wanted = "learned_reward.quality" if config.reward == "learned" else "reward"
+        raise BadInput(f"tasks={config.tasks} needs {wanted}=file.py:name, got {config.reward!r}")
     share = min(0.5, config.eval_prompts / max(len(read_tasks(config.tasks)), 1))
     found = file_task_set(
         config.tasks,
-        load_function(config.reward),
+        load_function(reward),
         load_function(config.truth),
         evaluation=config.evaluation_tasks,
         evaluation_share=share,
@@ -133,6 +135,17 @@ def task_set_of(config: RunConfig) -> TaskSet:
         **config.task_options,
     )
     return replace(found, traces=_traces(found.train)) if config.model == "tiny" else found
+
+
+def checkable(config: RunConfig) -> RunConfig:
+    """The configuration whose reward is what can be checked: the user's own, what raters see, or the task's sound one.
+
+    The warm start is measured by it and simulated raters know correctness from it, whatever reward is trained on.
+    """
+    if ".py:" in config.reward:
+        return config
+    quality = config.learned_reward.quality if config.learned_reward else None
+    return config.model_copy(update={"reward": quality or "sound", "reward_options": {}})
 
 
 def _traces(tasks: Sequence[Task]) -> list[tuple[str, str]]:

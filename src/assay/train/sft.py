@@ -7,6 +7,8 @@ padding as packing does for rows of one kind; several rows never share one seque
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from assay.config import RunConfig, SFTOptions
 from assay.engines.uniforms import keyed_integer
 from assay.errors import BadInput, ContractBroken
+from assay.models.checkpoint import load_policy, save_checkpoint
 from assay.models.policy import Policy
 from assay.train.forward import TokenRows, supervised_loss
 from assay.train.preference_data import as_text, message_text, read_rows
@@ -45,6 +49,30 @@ class SFTSettings:
     label_smoothing: float = 0.0
     max_grad_norm: float = 1.0
     seed: int = 0
+
+
+def fine_tuned(
+    config: RunConfig, options: SFTOptions, base: Path, root: Path, note: Callable[[str], None]
+) -> Path:
+    """The folder of ``base`` after fine-tuning, made when it is not there yet; its name says what determines it.
+
+    Raises:
+        BadInput: no rows, a row without a response, or one longer than the model.
+    """
+    examples = read_examples(options.file)
+    parts = [base.name, repr(examples), options.model_dump_json(exclude={"file"}), config.seed]
+    key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    folder = root / "start" / f"sft-{key}"
+    if (folder / "config.json").is_file():
+        return folder
+    note(f"fine-tuning on {len(examples)} responses")
+    policy = load_policy(base, config.model_copy(update={"lora": None}))
+    policy.module.requires_grad_(True)
+    values = options.model_dump(exclude={"file"})
+    losses = fine_tune(policy, examples, SFTSettings(**values, seed=config.seed))
+    save_checkpoint(folder, policy)
+    note(f"fine-tuned in {len(losses)} updates: loss {losses[0]:.3f} to {losses[-1]:.3f} nats a token")
+    return folder
 
 
 def examples_of_row(row: Mapping[str, Any], where: str) -> list[Example]:
