@@ -61,6 +61,9 @@ def run(
     _train(chosen, root, quiet=json or not ranks().main)
     if not ranks().main:
         return
+    from assay.train.scripted import play_scripts
+
+    play_scripts(chosen, root)
     if chosen.sweep and chosen.sweep[0] == "group_size" and not json:
         _print_group_errors(chosen, root)
     _report(root, time.monotonic() - started, as_json=json)

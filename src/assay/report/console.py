@@ -43,6 +43,8 @@ def print_experiment(experiment: Experiment, console: Console | None = None) -> 
         _print_checkpoints(experiment, out)
     if len(experiment.evaluated) > 1:
         _print_summary(experiment, out)
+    if experiment.scripted:
+        _print_scripted(experiment, out)
     out.print(LEGEND, style="dim")
     out.print()
     for arm, hacking in experiment.evaluated:
@@ -60,7 +62,8 @@ def _print_summary(experiment: Experiment, out: Console) -> None:
 
     table = Table(title="start -> end", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("arm", "reward", "truth", "hacking rate", "verdict"):
-        table.add_column(name, justify="left" if name in ("arm", "verdict") else "right", no_wrap=True)
+        side = "left" if name in ("arm", "verdict") else "right"
+        table.add_column(name, justify=side, no_wrap=name != "arm", overflow="fold")
     for arm, hacking in experiment.evaluated:
         first, last = hacking.checkpoints[0], hacking.checkpoints[-1]
         rate = last.hacking_rate
@@ -71,6 +74,21 @@ def _print_summary(experiment: Experiment, out: Console) -> None:
             f"{rate.estimate:.2f} [{rate.low:.2f}, {rate.high:.2f}]",
             Text.assemble(_verdict(hacking.verdict)),
         )
+    out.print(table)
+
+
+def _print_scripted(experiment: Experiment, out: Console) -> None:
+    """The holes that no policy was trained on: what their exploits earn."""
+    from rich import box
+    from rich.table import Table
+
+    title = "attacked by scripts, not by training: mean score of the exploit"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("hole", overflow="fold")
+    for name in ("weak reward", "sound reward", "truth"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in experiment.scripted:
+        table.add_row(str(row["name"]), *(f"{row[key]:.2f}" for key in ("weak", "sound", "truth")))
     out.print(table)
 
 

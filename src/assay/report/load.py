@@ -56,6 +56,7 @@ class Experiment:
     arms: tuple[Arm, ...]
     sweep: tuple[str, tuple[Any, ...]] | None = None
     absent: tuple[str, ...] = field(default=())
+    scripted: tuple[Document, ...] = field(default=())  # loopholes played by their scripts
 
     @property
     def evaluated(self) -> list[tuple[Arm, Hacking]]:
@@ -108,6 +109,11 @@ def _second_path(root: Path) -> Document | None:
         raise BadInput(f"{path}: expected JSON ({error}); run the experiment again to write it") from None
 
 
+def _scripted(root: Path) -> tuple[Document, ...]:
+    path = root / "scripted.json"
+    return tuple(json.loads(path.read_text("utf-8"))) if path.is_file() else ()
+
+
 def _single(root: Path) -> Experiment:
     arm = load_arm(root.resolve().name, root)
     run = arm.run
@@ -141,6 +147,7 @@ def _experiment(root: Path) -> Experiment:
         arms=tuple(load_arm(name, root / name) for name in present),
         sweep=(str(sweep["key"]), tuple(sweep["values"])) if sweep else None,
         absent=tuple(name for name in names if name not in present),
+        scripted=_scripted(root),
     )
 
 

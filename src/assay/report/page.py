@@ -27,6 +27,7 @@ def experiment_page(
             _head(experiment),
             _verdicts(experiment),
             _arms(experiment),
+            _scripted(experiment),
             _pictures(experiment, specs),
             _choices(experiment),
             second_path.section(learned_arms(experiment)),
@@ -151,6 +152,22 @@ def _arms(experiment: Experiment) -> str:
         "<section><h2 id='arms'>The last checkpoint of each run</h2>"
         "<p>All on the same held-out prompts. In brackets: 95% intervals, clustered by prompt.</p>"
         f"{tables.arms_table(experiment.evaluated)}{details}</section>"
+    )
+
+
+def _scripted(experiment: Experiment) -> str:
+    if not experiment.scripted:
+        return ""
+    rows = [
+        [escape(str(row["name"])), escape(str(row["pays"])), escape(str(row["fix"])),
+         *(tables.number(float(row[key])) for key in ("weak", "sound", "truth"))]
+        for row in experiment.scripted
+    ]  # fmt: skip
+    header = ("hole", "pays", "mended by", "weak reward", "sound reward", "truth")
+    return (
+        "<section><h2 id='scripted'>Attacked by scripts</h2><p>A tiny model cannot write these exploits, so no policy "
+        "was trained here: a script plays each one, and this is what it earns on average.</p>"
+        f"{tables.table(header, rows)}</section>"
     )
 
 

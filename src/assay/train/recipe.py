@@ -18,7 +18,7 @@ from assay.config import RunConfig, build_config, known_keys, override
 from assay.errors import BadInput, nearest
 from assay.train.setup import algorithm_of
 
-OWN_KEYS = ("title", "about", "arms", "more_arms")
+OWN_KEYS = ("title", "about", "arms", "more_arms", "scripted")
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Recipe:
 
     Attributes:
         name: of the recipe or file. title, about: for people. arms: name to configuration, in order.
-        sweep: (key, values) when the arms are the values of one key.
+        sweep: (key, values) when the arms are the values of one key. scripted: loopholes played by their scripts.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Recipe:
     about: str
     arms: Mapping[str, RunConfig]
     sweep: tuple[str, tuple[Any, ...]] | None = None
+    scripted: tuple[str, ...] = ()
 
     @property
     def base(self) -> RunConfig:
@@ -78,7 +79,8 @@ def load_recipe(
     about, title = str(document.get("about", "")), str(document.get("title", source))
     name = Path(source).stem
     if sweep is None:
-        return Recipe(name, title, about, configs)
+        scripted = () if arms else tuple(str(hole) for hole in document.get("scripted") or ())
+        return Recipe(name, title, about, configs, scripted=scripted)
     key, values = _sweep(sweep)
     first = next(iter(chosen.values()))
     swept = {f"{key}={value}": _config(base, first, {**settings, key: value}) for value in values}
