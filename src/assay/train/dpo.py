@@ -81,7 +81,7 @@ class PreferenceTrainer(Trainer):
     def _fresh_pairs(
         self, on_batch: Callable[[list[Rollout]], None]
     ) -> tuple[dict[str, Any], list[Rollout], TokenRows, TokenRows]:
-        collected, _ = self._collect()
+        collected, _ = self._collect(self.policy, self.step + 1, self.step)
         metrics: dict[str, Any] = dict(rollout_metrics(collected.rollouts, collected.groups))
         on_batch(collected.rollouts)
         self.collector.refuse_missing(collected.rollouts)

@@ -128,10 +128,11 @@ def _distributed(
     reward: ScoreBatch,
 ) -> Trainer:
     alone = isinstance(algorithm, ActorCritic | Preference) or config.reward == "learned"
-    if alone or config.vllm is not None:
+    if alone or config.vllm is not None or config.overlap:
         raise BadInput(
             f"{algorithm.name} with reward={config.reward} trains in one process; start it without torchrun or "
-            "accelerate launch, or use a method without a critic or pairs, a reward that is not learned, and no vllm"
+            "accelerate launch, or use a method without a critic or pairs, a reward that is not learned, no vllm and "
+            "no overlap"
         )
     from assay.train.distributed import Collective, DistributedTrainer
 

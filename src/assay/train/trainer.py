@@ -26,6 +26,7 @@ from assay.maths.importance import sampler_gap
 from assay.maths.kl import kl_estimate
 from assay.models.policy import Policy
 from assay.records.rollout import Rollout
+from assay.train.ahead import Ahead
 from assay.train.collect import Collected, Collector
 from assay.train.contract import check_step_zero
 from assay.train.forward import TokenRows, exact_token_kl, pad_floats, token_scores
@@ -87,6 +88,7 @@ class Trainer:
             trainable, lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.99)
         )
         self._trainable = trainable
+        self._ahead = Ahead(self._collect)
 
     @property
     def recomputes(self) -> bool:
@@ -116,7 +118,7 @@ class Trainer:
     def train_step(self, on_batch: Callable[[list[Rollout]], None] = lambda rollouts: None) -> StepResult:
         """Do one step; ``on_batch`` sees the rollouts before the update (for the batch that breaks it)."""
         started = time.perf_counter()
-        collected, sampled_groups = self._collect()
+        collected, sampled_groups = self._next_batch()
         collected_at = time.perf_counter()
         metrics: dict[str, Any] = rollout_metrics(collected.rollouts, collected.groups)
         metrics["sampled_completions"] = sampled_groups * self.config.group_size
@@ -135,15 +137,23 @@ class Trainer:
         }
         return StepResult({"step": self.step, **metrics, **clock}, collected.rollouts)
 
-    def _collect(self) -> tuple[Collected, int]:
+    def _next_batch(self) -> tuple[Collected, int]:
+        """The batch of the next step; with overlap, the one after it is begun, unless a checkpoint comes between."""
+        batch = self._ahead.take(self.policy, self.step + 1)
+        done = self.step + 1  # when this step's update has ended
+        if self.config.overlap and done % self.config.eval_every and done < self.config.steps:
+            self._ahead.start(self.policy, done + 1, self.step)
+        return batch
+
+    def _collect(self, policy: Policy, step: int, version: int) -> tuple[Collected, int]:
         """One batch; with dynamic sampling, further rounds replace groups without spread (DAPO)."""
-        step, wanted = self.step + 1, self.config.batch_size // self.config.group_size
-        batch = self.collector.collect(self.policy, step, self.step)
+        wanted = self.config.batch_size // self.config.group_size
+        batch = self.collector.collect(policy, step, version)
         if not self.algorithm.dynamic_sampling:
             return batch, wanted
         kept, rounds = self._with_spread(batch), 1
         while len(kept.rollouts) < self.config.batch_size and rounds < self.collector.rounds:
-            extra = self.collector.collect(self.policy, step, self.step, first_group=rounds * wanted)
+            extra = self.collector.collect(policy, step, version, first_group=rounds * wanted)
             kept.extend(self._with_spread(extra))
             rounds += 1
         return kept.select(
