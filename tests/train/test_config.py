@@ -84,6 +84,13 @@ def test_assignments_win_over_arms_over_the_recipe(small):
     assert [config.reward for config in recipe.arms.values()] == ["sound", "marker"]
 
 
+def test_a_sweep_of_the_clip_range():
+    recipe = load_recipe("rlhf", arms=["kl 0.1"], sweep="clip=0.05,0.2,0.8")
+    assert list(recipe.arms) == ["clip=0.05", "clip=0.2", "clip=0.8"]
+    options = [config.algorithm_options for config in recipe.arms.values()]
+    assert [(one["clip"], one["kl_coef"]) for one in options] == [(0.05, 0.1), (0.2, 0.1), (0.8, 0.1)]
+
+
 def test_a_sweep_is_one_arm_a_value(small):
     recipe = load_recipe(small, sweep="group_size=2,4,8")
     assert list(recipe.arms) == ["group_size=2", "group_size=4", "group_size=8"]
