@@ -17,7 +17,7 @@ def sound(tasks):
 
 def tagged(text):
     found = re.findall(r"<answer>(.*?)</answer>", text, re.S)
-    return found[0].strip() if len(found) == 1 else ""
+    return found[0].strip() if len(found) == 1 else "?"  # an empty gold must not equal it
 
 
 def items(text):
