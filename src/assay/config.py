@@ -234,6 +234,9 @@ class RunConfig(ModelOptions):
         default=None, description="score the samples by the trainer; by default where importance needs it"
     )
     vllm: VllmOptions | None = Field(default=None, description="sample by a vLLM server: vllm.folder=DIR")
+    overlap: bool = Field(
+        default=False, description="draw the next batch during the update, one step off-policy"
+    )
     steps: int = Field(default=150, ge=1)
     batch_size: int = Field(default=64, ge=1, description="completions a step")
     group_size: int = Field(default=8, ge=1, description="completions a prompt")

@@ -121,6 +121,7 @@ def describe(recipe: Recipe) -> dict[str, Any]:
         "arms": list(recipe.arms),
         "seed": recipe.base.seed,
         "sweep": sweep,
+        "scripted": list(recipe.scripted),
         "configs": {arm: config.model_dump(mode="json") for arm, config in recipe.arms.items()},
     }
 
@@ -134,7 +135,8 @@ def reload_recipe(root: Path) -> Recipe:
     arms = {arm: RunConfig.model_validate(values) for arm, values in document["configs"].items()}
     sweep = document["sweep"]
     spread = None if sweep is None else (sweep["key"], tuple(sweep["values"]))
-    return Recipe(document["recipe"], document["title"], document["about"], arms, spread)
+    scripted = tuple(document.get("scripted") or ())
+    return Recipe(document["recipe"], document["title"], document["about"], arms, spread, scripted)
 
 
 def _claim(root: Path, document: Mapping[str, Any]) -> None:

@@ -53,8 +53,9 @@ def algorithm_of(config: RunConfig) -> Algorithm:
     """
     algorithm = make_algorithm(config.algorithm, match=config.match, **config.algorithm_options)
     asked = config.importance
-    if asked is None and config.vllm is not None and algorithm.correction is None:
-        asked = ImportanceOptions()  # its kernels are others than the trainer's
+    others = config.vllm is not None or config.overlap  # other kernels than the trainer's, or older weights
+    if asked is None and others and algorithm.correction is None:
+        asked = ImportanceOptions()
     if asked is not None:
         algorithm = replace(algorithm, correction=Correction(**asked.model_dump()))
     _refuse_impossible(config, algorithm)
@@ -80,7 +81,7 @@ def _refuse_impossible(config: RunConfig, algorithm: Algorithm) -> None:
     if isinstance(algorithm, Preference):
         asked = [
             key
-            for key in ("kl_control", "curriculum", "importance", "recompute_old_logprobs", "vllm")
+            for key in ("kl_control", "curriculum", "importance", "recompute_old_logprobs", "vllm", "overlap")
             if getattr(config, key)
         ]
         if asked:
@@ -100,6 +101,9 @@ def _refuse_impossible(config: RunConfig, algorithm: Algorithm) -> None:
             f"kl_control.stop_at ends the updates on a batch early, and {name} makes one; set minibatches or "
             "epochs above 1, or leave it out"
         )
+    if config.overlap and config.curriculum is not None:
+        raise BadInput("a curriculum chooses prompts by the last batch's pass rates, which overlap does not wait for; "
+                       "leave one of them out")  # fmt: skip
     if algorithm.correction is not None and config.recompute_old_logprobs is False:
         raise BadInput(
             "importance weights compare the trainer's log-probs with the sampler's; expected "
