@@ -85,6 +85,7 @@ def test_a_check_that_cannot_run_says_what_to_log(make_log):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_at_most_two_in_a_hundred_healthy_runs_fail(make_log, failed):
     rng = np.random.default_rng(0)
     wrong = []

@@ -91,7 +91,7 @@ def wilson(count: float, total: float, z: float) -> tuple[float, float]:
     """Wilson's interval of a share at ``z`` standard errors; (0, 1) for nothing."""
     if total <= 0:
         return 0.0, 1.0
-    share = count / total
+    share = min(max(count / total, 0.0), 1.0)  # a log may hold any number
     middle = share + z * z / (2 * total)
     half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
     scale = 1 + z * z / total
