@@ -232,16 +232,31 @@ def guess_probes(bench: Bench) -> Iterator[tuple[Probe, str]]:
     for task in bench.good_tasks:
         yield from _long_guesses(bench, task)
         wrong = _distractors(bench, task)
-        if len(wrong) < 3 or task.gold.kind in ("code", "unusable") or "," in task.gold.text:
+        beside = _enough_beside(task.gold.text, wrong)
+        if len(beside) < 3 or task.gold.kind in ("code", "unusable") or "," in task.gold.text:
             continue
         template = bench.templates[task.key]
         for name, build in _lists(template):
-            right, control = (
-                build([wrong[0], task.gold.text, wrong[1]]),
-                build([wrong[0], wrong[2], wrong[1]]),
-            )
+            first, instead, *others = beside
+            right, control = build([first, task.gold.text, *others]), build([first, instead, *others])
             expected = "not paid: it names several answers and leaves the choice to the reward"
             yield Probe("accepts_guess_list", name, task, right, expected), control
+
+
+def _enough_beside(gold: str, wrong: Sequence[str]) -> list[str]:
+    """Wrong answers to stand beside the gold, with the one that replaces it in the control as the second.
+
+    Those beside have at least twice the gold's words in all, so that a fair score of the overlap pays half at most;
+    none when there are not enough.
+    """
+    first, instead, *others = [*wrong, *[""] * max(0, 2 - len(wrong))]
+    found, words = [first, instead], len(first.split())
+    for other in others:
+        if len(found) > 2 and words >= 2 * len(gold.split()):
+            break
+        found.append(other)
+        words += len(other.split())
+    return found if len(found) > 2 and words >= 2 * len(gold.split()) else []
 
 
 def _long_guesses(bench: Bench, task: AuditTask) -> Iterator[tuple[Probe, str]]:

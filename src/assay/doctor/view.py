@@ -105,7 +105,9 @@ class View:
                 value = float(value)
             except ValueError:
                 return math.nan
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return math.nan
+        return float(value) if abs(value) < 1e300 else math.inf
 
     def word(self, name: str) -> str:
         """A setting as lower-case text; empty where not given."""
@@ -328,15 +330,16 @@ def _group_key(rows: pl.DataFrame, size: float) -> pl.Series | None:
     if name is None:
         if not (math.isfinite(size) and size >= 1):
             return None
-        return (rows.with_row_index("i")["i"] // int(size)).cast(pl.String)
+        return (rows.with_row_index("i")["i"] // int(min(size, rows.height + 1))).cast(pl.String)
     if not (math.isfinite(size) and size >= 2):
         return rows[name]
+    whole = int(min(size, rows.height + 1))
     place = rows.select(
-        (pl.int_range(pl.len()).over("step", name) // int(size)).cast(pl.String).alias("part")
+        (pl.int_range(pl.len()).over("step", name) // whole).cast(pl.String).alias("part")
     )["part"]
     counts = rows.select(pl.len().over("step", name).alias("n"))["n"]
     return pl.select(
-        pl.when(counts > int(size)).then(rows[name] + "#" + place).otherwise(rows[name])
+        pl.when(counts > whole).then(rows[name] + "#" + place).otherwise(rows[name])
     ).to_series()
 
 
