@@ -680,3 +680,14 @@ def test_metrics_of_another_run(make_log, failed):
     log, other = make_log(start=0.1, end=0.15, groups=8), make_log(seed=9, start=0.8, end=0.9)
     log.metrics = other.metrics
     assert failed(log.diagnose())[0] == "run.data"
+
+
+def test_rewards_of_a_neighbour_in_the_group_are_unrelated_and_not_inverted(make_log, failed):
+    log = make_log(seed=3, size=4, groups=16, batch=64)
+    for first in range(0, len(log.rollouts), 4):
+        group = log.rollouts[first : first + 4]
+        rewards = [row["reward"] for row in group]
+        for row, reward in zip(group, [*rewards[1:], rewards[0]], strict=True):
+            row["reward"] = reward
+    assert "reward.unrelated_to_truth" in failed(log.diagnose())
+    assert "reward.inverted" not in failed(log.diagnose())

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from assay.train.warm_start import PassRates
 
 
+# metrics beside the bar, the first three that a method has: name, word, form
+SHOWN = (
+    ("reward", "reward", ".2f"), ("entropy", "entropy", ".2f"), ("zero_spread_fraction", "zero-spread", ".0%"),
+    ("accuracy", "accuracy", ".2f"), ("margin", "margin", ".2f"), ("loss", "loss", ".3f"),
+)  # fmt: skip
+
+
 class Silent:
     """Shows nothing."""
 
@@ -96,11 +103,8 @@ class Progress(Silent):
 
     def step(self, arm: str, metrics: Mapping[str, Any], of: int) -> None:
         """Move the bar."""
-        note = (
-            f"reward {metrics['reward']:.2f}  entropy {metrics['entropy']:.2f}  "
-            f"zero-spread {metrics['zero_spread_fraction']:.0%}"
-        )
-        self._note(arm, int(metrics["step"]), of, note)
+        shown = [f"{title} {metrics[name]:{form}}" for name, title, form in SHOWN if name in metrics]
+        self._note(arm, int(metrics["step"]), of, "  ".join(shown[:3]))
 
     def evaluated(self, arm: str, step: int, columns: Mapping[str, Sequence[Any]]) -> None:
         """Print the two means of a matched checkpoint."""

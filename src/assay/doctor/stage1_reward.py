@@ -196,13 +196,27 @@ def unrelated_to_truth(view: View) -> Finding:
     at_length, _, _ = _within(view, np.ones(view.step.size, dtype=bool), at_fixed_length=True)
     evidence = {"correlation": rho, "standard_error": error, "early": early, "at_fixed_length": at_length,
                 "rows": count, "limit": RELATED}  # fmt: skip
-    low = rho + 3.1 * error < RELATED and early + 2.3 * early_error < RELATED + 0.15 and rho > INVERTED
+    low = (
+        rho + 3.1 * error < RELATED
+        and early + 2.3 * early_error < RELATED + 0.15
+        and rho > _inverted_below(view)
+    )
     if low and not at_length > RELATED:
         summary = (
             f"inside groups the reward has no relation to the truth (correlation {rho:.2f} ± {2 * error:.2f})"
         )
         return fail(view, id, summary, evidence, _contradictions(view))
     return fine(view, id, evidence)
+
+
+def _inverted_below(view: View) -> float:
+    """The correlation below which a reward is turned round.
+
+    Rewards handed to the wrong completions of their own group correlate by -1 / (G - 1) with what they belong to:
+    that is no relation, not a wrong sign. Of two completions nobody can tell.
+    """
+    size = float(np.median(view.groups.size)) if view.groups is not None and len(view.groups) else 2.0
+    return INVERTED if size < 3 else min(INVERTED, -1 / (size - 1) - 0.1)
 
 
 def _contradictions(view: View) -> tuple:
@@ -224,7 +238,7 @@ def inverted(view: View) -> Finding:
     if not math.isfinite(rho):
         return skip(id, "more groups in which reward and truth both vary")
     evidence = {"correlation": rho, "standard_error": error, "early": early, "rows": count}
-    if rho <= INVERTED and rho < -4 * error and early < -2 * early_error:
+    if rho <= _inverted_below(view) and rho < -4 * error and early < -2 * early_error:
         summary = f"right completions are paid less than wrong ones (correlation {rho:.2f} inside groups)"
         return fail(view, id, summary, evidence, _contradictions(view))
     return fine(view, id, evidence)

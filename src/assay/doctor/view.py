@@ -334,13 +334,11 @@ def _group_key(rows: pl.DataFrame, size: float) -> pl.Series | None:
     if not (math.isfinite(size) and size >= 2):
         return rows[name]
     whole = int(min(size, rows.height + 1))
-    place = rows.select(
-        (pl.int_range(pl.len()).over("step", name) // whole).cast(pl.String).alias("part")
-    )["part"]
+    place = rows.select((pl.int_range(pl.len()).over("step", name) // whole).cast(pl.String).alias("part"))[
+        "part"
+    ]
     counts = rows.select(pl.len().over("step", name).alias("n"))["n"]
-    return pl.select(
-        pl.when(counts > whole).then(rows[name] + "#" + place).otherwise(rows[name])
-    ).to_series()
+    return pl.select(pl.when(counts > whole).then(rows[name] + "#" + place).otherwise(rows[name])).to_series()
 
 
 def _groups(key: pl.Series, step: Ints, reward: Floats) -> Groups:
