@@ -1,5 +1,7 @@
 """Pairs that are equal and pairs that are not, kind by kind; every verdict holds in both directions."""
 
+import time
+
 import pytest
 
 from assay.rewards.mathematics.equality import check
@@ -30,6 +32,8 @@ EQUAL = {
         ("$28$ %", "28%"), ("110%", "1.1"),
     ],
     "units": [
+        ("1 km", "1000 m"), ("3 kg", "3000 g"), (r"5\text{ m}^2", "5 m^2"), ("12 in", "1 ft"), ("-5 m", r"-5\text{ m}"),
+        (r"\frac{1}{2} m", "50 cm"), (r"x\text{ m}", "x m"), ("2 mL", "0.002 L"),
         (r"15\text{ cm}", "15 cm"), (r"15\mbox{ cm}^2", r"15\text{ cm}^2"), ("7 inches", r"7\text{ in}"),
         (r"2\text{ m}", r"200\text{ cm}"), ("3 hours", r"180\text{ minutes}"), (r"45^\circ", "45 degrees"),
         ("45°", "45"), (r"12\text{ apples}", "12"), ("$125$ miles", r"125\textnormal{ miles}"),
@@ -89,6 +93,7 @@ DIFFERENT = {
     ],
     "percent": [("60%", "6%"), ("60%", "600%"), ("0.6", "0.6%"), (r"60\%", "60"), ("7.25%", "7.52%")],
     "units": [
+        ("5 m", "5 km"), ("5 g", "5 km"), ("5 m^2", r"5\text{ m}"), ("5 x", "5 cm"), ("5 m", "5"), ("x m", "5 km"),
         (r"5\text{ m}", r"5\text{ cm}"), (r"5\text{ kg}", r"5\text{ m}"), (r"5\text{ m}^2", r"5\text{ m}"),
         (r"12\text{ apples}", r"12\text{ pears}"), ("12 cm", "13"), (r"45^\circ", "54"),
     ],
@@ -178,3 +183,13 @@ def test_what_cannot_be_proved_is_undecided_and_not_paid():
     verdict = check("10^{10^{10}}", "10^{10^{10}}+1")
     assert verdict.state in ("undecided", "different")
     assert check("2^{100000}", "4^{50000}").state == "undecided"
+
+
+@pytest.mark.parametrize(
+    "text", ["-" * 20_000, "ab'" * 6_000, "'" * 20_000, "(" + "111," * 4_900, "ab, " * 5_000]
+)
+def test_a_text_outside_the_grammar_is_refused_in_linear_time(text):
+    started = time.process_time()
+    assert not check("5", text).is_equal
+    assert not check(text, "5").is_equal
+    assert time.process_time() - started < 1

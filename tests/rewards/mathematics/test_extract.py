@@ -24,6 +24,8 @@ LONG = " + ".join(["1"] * 200)
         (r"\boxed{}", "", "box"),
         (r"good \boxed{5} cut \boxed{6", "5", "box"),
         (r"\boxed{\boxed{4}}", "4", "box"),
+        (r"\boxed{\\boxed{4}}", "4", "box"),
+        (r"We get \(x \( y\) or \(7\)", "7", "line"),
         (rf"\boxed{{{LONG}}}", LONG, "box"),
         (r"<think>\boxed{1}</think> So \boxed{2}", "2", "box"),
         (r"so it starts \boxed{1}</think> So \boxed{2}", "2", "box"),
@@ -88,11 +90,15 @@ def test_nested_thinking_counts_levels():
 @pytest.mark.parametrize(
     "text",
     ["\\boxed{" * 30_000, "{" * 100_000, "<think>" * 30_000, "<answer>" * 30_000, "#### \n" * 30_000,
-     "answer is " * 20_000, "\\boxed{1}" * 30_000, "1," * 100_000, " " * 200_000, "\\" * 100_000],
+     "answer is " * 20_000, "\\boxed{1}" * 30_000, "1," * 100_000, " " * 200_000, "\\" * 100_000,
+     "\\(" * 100_000, "$" * 100_001, "answer: \\(" + "\\(" * 50_000,
+     "\\boxed{1}" + "and " * 200 + "x\\boxed{2}", "\\boxed{1}" + "\\text{  or  }  " * 200 + "x\\boxed{2}"],
+    ids=lambda text: text[:24],
 )  # fmt: skip
 def test_time_is_linear_in_hostile_text(text):
     started = time.process_time()
-    extract_answer(text, last_number=True)
+    extract_answer(text)
+    extract_answer(text, last_number=True, several=True)
     assert time.process_time() - started < 3
 
 

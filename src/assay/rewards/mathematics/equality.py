@@ -29,17 +29,20 @@ from assay.rewards.mathematics.tree import (
     Collection,
     Matrix,
     Number,
+    Power,
     Product,
     Quantity,
     Relation,
+    Symbol,
     Tree,
     Union,
     negated,
 )
-from assay.rewards.mathematics.units import conversion
+from assay.rewards.mathematics.units import conversion, unit_name
 
 State = Literal["equal", "different", "undecided", "unreadable_gold", "unreadable_answer"]
 _LARGEST_COLLECTION = 64
+_LONGEST_BARE_UNIT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +164,32 @@ def _same_quantity(left: Tree, right: Tree) -> bool | None:
         if factor is None:
             return False
         return same(Product((left.value, Number(factor))) if factor != 1 else left.value, right.value)
+    quantity, other = (left, right) if isinstance(left, Quantity) else (right, left)
+    spelled = _with_bare_unit(other, quantity.unit) if isinstance(quantity, Quantity) else None
+    if spelled is not None:
+        return _same_quantity(quantity, spelled)
     bare = left.value if isinstance(left, Quantity) else left
     return same(bare, right.value if isinstance(right, Quantity) else right)
+
+
+def _with_bare_unit(tree: Tree, unit: str) -> Quantity | None:
+    """``1000 m`` beside ``1 km``: letters that end a product are its unit where the other side's converts."""
+    factors = _factors(tree)
+    for count in range(1, min(_LONGEST_BARE_UNIT, len(factors) - 1) + 1):
+        letters, power = factors[-count:], ""
+        if count == 1 and isinstance(letters[0], Power) and isinstance(letters[0].exponent, Number):
+            letters, power = (letters[0].base,), f"^{letters[0].exponent.value}"
+        name = "".join(letter.name if isinstance(letter, Symbol) else "?" for letter in letters)
+        name = unit_name(name) + power
+        if conversion(name, unit) is not None:
+            return Quantity(Product(factors[:-count]), name)
+    return None
+
+
+def _factors(tree: Tree) -> tuple[Tree, ...]:
+    if not isinstance(tree, Product):
+        return (tree,)
+    return tuple(factor for each in tree.factors for factor in _factors(each))
 
 
 def _same_sequence(left: tuple[Tree, ...], right: tuple[Tree, ...]) -> bool | None:

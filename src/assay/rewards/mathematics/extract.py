@@ -33,12 +33,12 @@ _HASH = re.compile(r"^[ \t]*####(?!#)[ \t]*(.*)$", re.MULTILINE)
 _PHRASE = re.compile(r"\banswer(?:\*\*)?[ \t]*(?:is|:|=)[ \t]*:?(?:\*\*)?[ \t]*([^\n]*)", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?\$?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+)?%?")
 _BETWEEN_BOXES = re.compile(
-    r"(?:[\s$,;~]|\\\\?[()\[\],;!: ]|\\q?quad\b|(?:\\text\{\s*)?\b(?:and|or)\b\s*\}?)*"
-)
+    r"(?:[\s$,;~]|\\\\?[()\[\],;!: ]|\\q?quad\b|(?:\\text\{\s*)?\b(?:and|or)\b(?:\s*\})?)*"
+)  # no text can be matched in two ways: a failure would try them all
 _STATEMENT = re.compile(r"[A-Za-z][^=<>]*?\b(?:is|are|equals)\b:?\s+(?=\S)")
 _UNIT_AFTER = re.compile(r"\s*(?:\\?%|percent\b|pct\b)")
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[,;](?=\s*(?:because|since|as|so)\b)")
-_FORMULA = re.compile(r"\$([^$\n]+)\$|\\\(([^\n]*?)\\\)")
+_FORMULA = re.compile(r"\$([^$\n]+)\$|\\\(((?:(?!\\[()])[^\n])*)\\\)")
 
 _LONGEST_LINE = 300
 
@@ -167,7 +167,7 @@ def _last_line(text: str) -> str:
 
 def _box_alone(text: str) -> str | None:
     stripped = text.strip()
-    return stripped if re.match(r"\\(?:boxed|fbox)\s*\{", stripped) and stripped.endswith("}") else None
+    return stripped if re.match(r"\\{1,2}(?:boxed|fbox)\s*\{", stripped) and stripped.endswith("}") else None
 
 
 def _with_percent(formula: re.Match[str]) -> str:

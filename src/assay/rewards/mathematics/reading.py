@@ -35,7 +35,7 @@ _LISTED = re.compile(r"[-+]?\d{1,3}(?:,[1-9]\d{2})+")
 _NOT_A_NUMBER = re.compile(r"(?<![A-Za-z])(?:nan|n/a)(?![A-Za-z])", re.IGNORECASE)
 _NEEDLESS_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 _MATHEMATICS = re.compile(r"[\d=<>^_+*/]|\\(?!text)[A-Za-z]")
-_PROSE = re.compile(r"(?:[A-Za-z'-]{2,}[ ,.]+){2,}[A-Za-z'-]{2,}")
+_PROSE = re.compile(r"(?<![A-Za-z'-])(?:[A-Za-z'-]{2,}[ ,.]+){2,}[A-Za-z'-]{2,}")
 _CACHE = 8192
 ARITHMETIC = (Number, Symbol, Sum, Product, Power, Call)
 
