@@ -352,3 +352,15 @@ def test_a_folder_deeper_than_any_path_is_removed(tmp_path):
 def test_rewards_can_be_pickled():
     for reward in (FunctionTestsReward(Limits(wall_s=3)), StdioReward(match="tokens")):
         assert pickle.loads(pickle.dumps(reward)) == reward
+
+
+@needs_isolation
+def test_the_probe_works_from_any_folder_and_any_temporary_folder(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert why_not(isolation.current_isolation()) is None
+    monkeypatch.chdir("/tmp")
+    monkeypatch.setattr(tempfile, "tempdir", "/var/tmp")
+    assert "writing elsewhere" in report_on(isolation.current_isolation()).covered

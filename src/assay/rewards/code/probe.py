@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import tempfile
@@ -90,9 +91,7 @@ def run_probe(isolation: Isolation) -> dict[str, str | None]:
     Raises:
         SandboxFailed: the sandbox did not start, or the probe gave no answer.
     """
-    folders = sorted({tempfile.gettempdir(), "/var/tmp", "/dev/shm", os.getcwd(), os.path.expanduser("~")})
-    if isolation.namespaces:
-        folders.remove(tempfile.gettempdir())  # there the name leads to the program's own folder
+    folders = _folders(has_room=bool(isolation.namespaces))
     with Session(Limits(wall_s=20), isolation) as session:
         calls = Calls(session)
         calls.load(PROBE, "probe")
@@ -102,6 +101,14 @@ def run_probe(isolation: Isolation) -> dict[str, str | None]:
         session.end()
     found: list[tuple[Any, Any]] = reply.value.pairs
     return {str(name): None if stopped is None else str(stopped) for name, stopped in found}
+
+
+def _folders(has_room: bool) -> list[str]:
+    """Where a program must not be able to write."""
+    folders = {tempfile.gettempdir(), "/var/tmp", "/dev/shm", os.path.expanduser("~")}
+    with contextlib.suppress(FileNotFoundError):  # the working folder may have been removed
+        folders.add(os.getcwd())
+    return sorted(folders - {"/tmp"} if has_room else folders)  # in a room /tmp is the program's own folder
 
 
 def why_not(isolation: Isolation) -> str | None:
