@@ -104,7 +104,7 @@ def bad_files(folder):
         (["sound.py:reward"], "--tasks"),
         (["sound.py:missing", "--tasks", "tasks.jsonl"], "missing"),
         (["sound.py", "--tasks", "tasks.jsonl"], "sound.py"),
-        (["sound.py:reward", "--tasks", "empty.jsonl"], "rows"),
+        (["sound.py:reward", "--tasks", "empty.jsonl"], "at least one task"),
         (["sound.py:reward", "--tasks", "torn.jsonl"], "line 2"),
         (["sound.py:reward", "--tasks", "tasks.jsonl", "--signature", "latin"], "latin"),
         (["sound.py:reward", "--tasks", "tasks.jsonl", "--labelled", "unlabelled.jsonl"], "label"),
