@@ -1,18 +1,20 @@
 """Whatever bytes lie in a run's folder: a diagnosis or one clear error, never another exception."""
 
+import gzip
 import json
 import random
 
 import pytest
 
 from assay.doctor.diagnosis import diagnose
-from assay.errors import AssayError
+from assay.errors import AssayError, BadInput
 from assay.records.finding import jsonable
+from assay.records.readers import read_run
 
 VALUES = (
     None, True, False, 0, 1, -1, 2**70, -(2**70), 1e308, float("nan"), float("inf"), "", "x", "NaN", "0.5", [],
     [1], ["a", None],
-    [[1]], {}, {"a": 1}, {"score": None}, "<|im_end|>", "\ud800".encode("utf-8", "replace").decode(),
+    [[1]], {}, {"a": 1}, {"score": None}, "<|im_end|>", "half \ud800 a pair",
     "a" * 5000, [2**70], [-0.1, None],
 )  # fmt: skip
 
@@ -103,3 +105,57 @@ def test_a_folder_that_links_to_itself(tmp_path, make_log):
     folder = make_log(steps=12).write(tmp_path / "run")
     (folder / "loop").symlink_to(folder)
     assert survives(folder)
+
+
+def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_kept(tmp_path):
+    rows = [
+        {"step": 1, "prompt": "p", "completion": r"\ud83d\ude00", "reward": 1.0},
+        {"step": 1, "prompt": "p", "completion": r"a\udc00b", "reward": 0.0, r"\ud800": 1},
+    ]
+    lines = "\n".join(json.dumps(row) for row in rows).replace(r"\\u", r"\u")
+    (tmp_path / "rollouts.jsonl").write_text(lines + "\n")
+    assert read_run(tmp_path).rollouts["completion"].to_list() == ["\U0001f600", "a\ufffdb"]
+
+
+def test_a_compressed_log_is_named_as_such(tmp_path, make_log):
+    log = tmp_path / "metrics.jsonl.gz"
+    log.write_bytes(gzip.compress(b'{"step": 1, "reward": 0.5}\n'))
+    for path in (log, tmp_path):
+        with pytest.raises(BadInput, match="compressed; unpack it first"):
+            diagnose(path)
+
+
+def test_two_runs_in_one_folder_are_not_called_healthy(tmp_path, make_log):
+    rising = [
+        {
+            "step": s,
+            "reward": 0.1 + 0.01 * s + 0.01 * (s % 3),
+            "entropy": 1.0 + s % 5,
+            "kl": 0.1 * s,
+            "grad_norm": 1.0,
+        }
+        for s in range(60)
+    ]
+    flat = [
+        {**row, "reward": 0.02, "entropy": 9.0 + row["step"] % 2, "kl": 7.0, "grad_norm": 5.0}
+        for row in rising
+    ]
+    for name, rows in {"a": rising, "b": flat}.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert diagnose(tmp_path / "a.jsonl").verdict == "healthy"
+    mixed = diagnose(tmp_path)
+    assert mixed.verdict == "cannot_tell"
+    (found,) = [found for found in mixed.of("warn") if found.id == "run.data"]
+    assert "two files disagree about 4 metrics" in found.summary
+
+
+def test_a_reward_that_gives_no_number_says_so(tmp_path):
+    rows = [
+        {"step": 1, "prompt": "1+1?", "completion": str(n), "reward": 0.0, "answer": "2"} for n in range(4)
+    ]
+    (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "reward.py").write_text(
+        "def pay(prompts, completions, **_):\n    raise RuntimeError('boom')\n"
+    )
+    with pytest.raises(BadInput, match=r"no number for any of .* boom"):
+        diagnose(tmp_path / "rollouts.jsonl", reward=f"{tmp_path / 'reward.py'}:pay")

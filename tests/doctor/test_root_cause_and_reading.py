@@ -12,6 +12,7 @@ from assay.doctor.causes import EXPLAINS, MOOT, ORDER, link
 from assay.doctor.comparison import compare_runs
 from assay.doctor.diagnosis import diagnose
 from assay.doctor.reading import parting, reading
+from assay.errors import BadInput
 from assay.records.finding import Finding
 
 
@@ -117,3 +118,23 @@ def test_the_reward_function_shows_a_prefilled_tag(tmp_path):
     found = diagnose(tmp_path / "rollouts.jsonl", reward=f"{tmp_path}/r.py:reward")
     assert found.root_cause is not None
     assert found.root_cause.id == "decode.prefilled"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["{log}", "{log}", "--html", "page.html"], "--html goes with one run"),
+        (["{log}", "{log}", "--reward", "r.py:f"], "--reward goes with one run"),
+        (["--code", "r.py:f", "--as", "reward", "--tokenizer", "t"], "--tokenizer goes with one run"),
+        (["{log}", "--code", "r.py:f", "--as", "reward"], "expected a run or a function"),
+        (["{log}", "--html", ""], "expected a file for the page"),
+        (["{log}", "--html", "{log}/page.html"], "cannot be written"),
+    ],
+)
+def test_an_option_without_effect_and_a_page_that_cannot_be_written_are_one_line(tmp_path, options, words):
+    log = tmp_path / "metrics.jsonl"
+    log.write_text("".join(json.dumps({"step": s, "reward": s / 9}) + "\n" for s in range(9)))
+    error = run(*(option.format(log=log) for option in options)).exception
+    assert isinstance(error, BadInput)
+    assert words in str(error)
+    assert "\n" not in str(error)

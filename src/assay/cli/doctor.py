@@ -51,6 +51,9 @@ def register(app: typer.Typer) -> None:
         Exits with 1 when anything fails, with 2 when nothing could be read.
         """
         runs = paths or []
+        ignored = {"--reward": reward, "--tokenizer": tokenizer} if len(runs) != 1 or code or before else {}
+        ignored |= {"--html": html} if len(runs) == 2 or before or after else {}
+        _refuse([name for name, value in ignored.items() if value is not None], runs, code or before or after)
         if code is not None:
             failed = _code(code, _kind(kind), adapt, as_json=as_json, html=html)
         elif before is not None or after is not None:
@@ -65,6 +68,14 @@ def register(app: typer.Typer) -> None:
                 "write for example: assay doctor outputs/my_run"
             )
         raise typer.Exit(1 if failed else 0)
+
+
+def _refuse(unused: list[str], runs: list[str], function: str | None) -> None:
+    """What would have no effect is an error, so that nobody waits for it."""
+    if function is not None and runs:
+        raise BadInput(f"expected a run or a function, got {runs[0]} and {function}; give one of them")
+    if unused:
+        raise BadInput(f"{unused[0]} goes with one run, and has no effect here; leave it out")
 
 
 def _kind(kind: str | None) -> str:

@@ -139,6 +139,9 @@ def _replaced(findings: Sequence[Finding], better: Sequence[Finding]) -> list[Fi
 def _verdict(view: View, findings: Sequence[Finding]) -> Verdict:
     if any(found.status == "fail" for found in findings):
         return "broken"
+    run = next((found for found in findings if found.id == "run.data"), None)
+    if run is not None and len(run.evidence.get("contradictions", ())) >= run_checks.TWO_RUNS:
+        return "cannot_tell"
     checked = {found.stage for found in findings if found.status == "pass"}
     if view.reward_rises or _truth_rises(view) or change(view.metric("margin")).z > 3.3:
         return "healthy"

@@ -16,7 +16,9 @@ from assay.doctor.catalogue import fail, fine, skip, warn
 from assay.doctor.texts import SPECIAL
 from assay.doctor.view import View
 from assay.doctor.vocabulary import Tokenizer, load_tokenizer
+from assay.errors import BadInput
 from assay.records.finding import Finding
+from assay.records.score import Score
 from assay.rewards.running import RewardRunner
 
 ROWS = 64
@@ -32,7 +34,7 @@ FORMS = (
 _OPEN_AT_END = re.compile(r"<[A-Za-z_][\w-]{0,30}>\s*$")
 _END_MARK = re.compile(rf"(?:\s*(?:{SPECIAL.pattern}))+\s*$", re.IGNORECASE)
 
-Score = Callable[[list[str], list[dict[str, Any]]], list[float]]
+Scoring = Callable[[list[str], list[dict[str, Any]]], list[float]]
 
 __all__ = ["Tokenizer", "load_tokenizer", "rescored", "retokenised_by"]
 
@@ -41,21 +43,34 @@ def rescored(view: View, reward: str | Callable[..., Any] | None, words: Tokeniz
     """Findings that need the reward function: unreachable golds, prefilled tags, special tokens in the way.
 
     Raises:
-        BadInput: the reward cannot be loaded, or wants a column that the rollouts do not have.
+        BadInput: the reward cannot be loaded, gives no number for any completion, or wants a column that the
+            rollouts do not have.
     """
     if reward is None:
         return [skip("reward.unreachable")]
     tasks, texts = _rows(view, words)
+    results: list[Score] = []
     with RewardRunner(reward, time_limit=10.0) as runner:
 
         def score(completions: list[str], of: list[dict[str, Any]]) -> list[float]:
-            return [result.value for result in runner.score(completions, of)] if completions else []
+            scores = runner.score(completions, of) if completions else []
+            results.extend(scores)
+            return [result.value for result in scores]
 
         found = [_unreachable(view, score, tasks)]
         if texts:
             found.append(_prefilled(view, score, tasks, texts))
             found.append(_special_tokens(view, score, tasks, texts, words))
+    _expect_a_score(results)
     return found
+
+
+def _expect_a_score(results: Sequence[Score]) -> None:
+    if results and not any(result.state == "scored" for result in results):
+        raise BadInput(
+            f"the reward gave no number for any of {len(results)} completions ({results[0].reason}); "
+            "mend it, or leave --reward out"
+        )
 
 
 def _rows(view: View, words: Tokenizer | None) -> tuple[list[dict[str, Any]], list[str]]:
@@ -83,7 +98,7 @@ def _tasks(view: View, rows: np.ndarray) -> list[dict[str, Any]]:
     return [{"prompt": "", **{k: v for k, v in row.items() if v is not None}} for row in table]
 
 
-def _unreachable(view: View, score: Score, tasks: list[dict[str, Any]]) -> Finding:
+def _unreachable(view: View, score: Scoring, tasks: list[dict[str, Any]]) -> Finding:
     """No form of the gold answer is paid more than the worst completion."""
     id = "reward.unreachable"
     golds = {task["answer"]: task for task in tasks if "answer" in task}
@@ -107,7 +122,7 @@ def _unreachable(view: View, score: Score, tasks: list[dict[str, Any]]) -> Findi
     return fine(view, id, evidence)
 
 
-def _prefilled(view: View, score: Score, tasks: list[dict[str, Any]], texts: list[str]) -> Finding:
+def _prefilled(view: View, score: Scoring, tasks: list[dict[str, Any]], texts: list[str]) -> Finding:
     """Joined with the tag that the prompt ends with, completions are paid that are not paid alone."""
     id = "decode.prefilled"
     tails = [m.group(0) if (m := _OPEN_AT_END.search(task.get("prompt", ""))) else "" for task in tasks]
@@ -134,7 +149,7 @@ def _prefilled(view: View, score: Score, tasks: list[dict[str, Any]], texts: lis
 
 
 def _special_tokens(
-    view: View, score: Score, tasks: list[dict[str, Any]], texts: list[str], words: Tokenizer | None
+    view: View, score: Scoring, tasks: list[dict[str, Any]], texts: list[str], words: Tokenizer | None
 ) -> Finding:
     """With only the end marks removed, completions are paid that are not paid without any or with all special tokens."""  # noqa: E501
     id = "decode.special_tokens"

@@ -17,6 +17,8 @@ CHANCE = 9.2
 """Log odds (1 in 10,000) beyond which equal sets of prompts are no accident."""
 ALL_STEPS = 5.0
 """Standard errors by which all steps together may be apart."""
+TWO_RUNS = 3
+"""Metrics that two files must disagree about before the folder is taken for one of two runs."""
 REPLAYED = 3
 """Consecutive steps that must repeat earlier ones exactly before a replay is named."""
 
@@ -156,7 +158,7 @@ def data(view: View) -> Finding:
     clashes = [note.text for note in view.run.notes if note.kind == "contradiction"]
     metric = view.metric("reward")
     if metric is None or not np.isfinite(view.reward).any():
-        return warn(view, id, clashes[0], {"contradictions": clashes}) if clashes else skip(id)
+        return warn(view, id, _clash_words(clashes), {"contradictions": clashes}) if clashes else skip(id)
     scores = _apart(view, metric)
     far = int((np.abs(scores) > 5).sum())
     together = float(scores.mean() * math.sqrt(scores.size)) if scores.size else 0.0
@@ -177,7 +179,13 @@ def data(view: View) -> Finding:
         side = "above" if together > 0 else "below"
         words = f"the rollouts' rewards lie {side} the metrics' in nearly every step ({together:.1f} standard errors)"
         return fail(view, id, words, evidence)
-    return warn(view, id, clashes[0], evidence) if clashes else fine(view, id, evidence)
+    return warn(view, id, _clash_words(clashes), evidence) if clashes else fine(view, id, evidence)
+
+
+def _clash_words(clashes: list[str]) -> str:
+    if len(clashes) < TWO_RUNS:
+        return clashes[0]
+    return f"two files disagree about {len(clashes)} metrics at the same steps, as two runs would: give one of them"
 
 
 def _apart(view: View, metric: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay.errors import BadInput
 from assay.records.finding import Finding, SampleRef, jsonable
 from assay.records.run_folder import write_text
 from assay.records.run_record import RunRecord
@@ -36,13 +37,23 @@ def write_findings(
 ) -> Path:
     """Write findings as one HTML page that works offline.
 
+    Raises :class:`BadInput` where the page cannot be written.
+
     Args:
         findings: in any order; shown by status, in the given order inside one.
         path: of the page. title: its heading, the verdict in plain words.
         record: the run they are about, for pictures and the texts of samples.
     """
-    write_text(Path(path), findings_page(findings, title, record))
-    return Path(path)
+    page = Path(path)
+    if page.is_dir():
+        raise BadInput(
+            f"expected a file for the page, {page} is a folder; write for example {page / 'page.html'}"
+        )
+    try:
+        write_text(page, findings_page(findings, title, record))
+    except OSError as error:
+        raise BadInput(f"{page} cannot be written ({error.strerror or error}); give another file") from error
+    return page
 
 
 def findings_page(findings: Sequence[Finding], title: str, record: RunRecord | None = None) -> str:

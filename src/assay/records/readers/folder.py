@@ -32,7 +32,8 @@ _CONFIG_NAMES = {
     "hparams.json",
     "metadata.json",
 }
-_CONTRADICTION = 1e-3
+_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
+"""How gzip, bzip2, xz and zstandard files begin."""
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ def read_run(path: str | Path) -> RunRecord:
         raise BadInput(
             f"{root}: expected metrics (JSON lines with a step and numbers) or rollouts (JSON "
             f"lines or Parquet with "
-            f"prompt, completion, reward), found none; {_seen(parts)}"
+            f"prompt, completion, reward), found none; {_seen(parts, root)}"
         )
     return _record(parts, str(root))
 
@@ -95,9 +96,12 @@ def _one_run(root: Path) -> Path:
     return arms[0] if arms else root
 
 
-def _seen(parts: _Parts) -> str:
+def _seen(parts: _Parts, root: Path) -> str:
     texts = [note.text for note in parts.notes[:3]]
-    return "; ".join(texts) if texts else "the folder has no file that could be read"
+    nothing = (
+        "the folder has no file that could be read" if root.is_dir() else "the file has no row of either"
+    )
+    return "; ".join(texts) if texts else nothing
 
 
 def _files(root: Path) -> Generator[Path]:
@@ -136,6 +140,8 @@ def _add(parts: _Parts, file: Path, root: Path, *, alone: bool) -> None:
         head = stream.read(4096)
     if suffix in _NEVER_READ or head[:1] == b"\x80" or (head[:2] == b"PK" and suffix != ".npz"):
         parts.notes.append(Note("left_out", f"{file.name}: pickled and archived data are never loaded"))
+    elif head.startswith(_COMPRESSED):
+        parts.notes.append(Note("left_out", f"{file.name}: compressed; unpack it first"))
     elif not head.strip():
         parts.notes.append(Note("left_out", f"{file.name}: empty"))
     elif head[:4] == b"PAR1":

@@ -25,6 +25,7 @@ CHUNK = 16 * 2**20
 LONGEST_LINE = 256 * 2**20
 """A line longer than this is refused."""
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NOT_JSON_NUMBER = re.compile(rb"\b(?:NaN|Infinity)\b")
 
 Row = dict[str, Any]
@@ -73,7 +74,7 @@ def parse_plain(chunk: Chunk, name: str) -> tuple[list[Row], str | None]:
             continue
         number = chunk.first_line + offset
         try:
-            value: Any = json.loads(line)
+            value: Any = loads(line)
         except (ValueError, RecursionError) as error:
             if chunk.last:
                 return rows, f"{name} line {number}: the last line is cut off and was dropped"
@@ -89,6 +90,22 @@ def parse_plain(chunk: Chunk, name: str) -> tuple[list[Row], str | None]:
             )
         rows.append(value)
     return rows, None
+
+
+def loads(data: bytes) -> Any:
+    """A JSON value; half of a surrogate pair, which no table can hold, becomes U+FFFD. Raises as :mod:`json`."""
+    value: Any = json.loads(data)
+    return _whole_characters(value) if _SURROGATE.search(data) else value
+
+
+def _whole_characters(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_whole_characters(item) for item in value]
+    if isinstance(value, dict):
+        return {_whole_characters(name): _whole_characters(item) for name, item in value.items()}
+    return value
 
 
 def parse_fast(chunk: Chunk, wanted: Mapping[str, Any]) -> pl.DataFrame | None:
@@ -112,7 +129,7 @@ def first_rows(path: Path, count: int = 50, size: int = 2**20) -> list[Row]:
     rows: list[Row] = []
     for line in data.split(b"\n")[: count + 1]:
         try:
-            value: Any = json.loads(line)
+            value: Any = loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ import polars as pl
 from assay.errors import BadInput, nearest
 from assay.records.readers.aliases import CONFIG, METRICS, STEP_NAMES, find, unknown_metrics
 from assay.records.readers.flatten import Row, items, mapping
-from assay.records.readers.lines import read_rows
+from assay.records.readers.lines import loads, read_rows
 
 MAX_UNKNOWN = 20
 
@@ -199,6 +198,6 @@ def _number(text: str) -> float | None:
 def read_json(path: Path) -> Any:
     """A JSON document; raises :class:`BadInput` where it is none."""
     try:
-        return json.loads(path.read_bytes())
+        return loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path.name}: expected a JSON document ({str(error)[:100]})") from error
