@@ -19,7 +19,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 from assay.errors import BadInput
 from assay.rewards.code.limits import BOX
@@ -66,7 +66,7 @@ def bare_interpreter(module: str) -> tuple[list[str], int]:
     The modules come compiled in one file, whose descriptor the process must inherit: looking for each of them on
     disk would take a tenth of a program's time.
     """
-    descriptor = _compiled().fileno()
+    descriptor = _compiled()
     code = (
         "import gc, sys, marshal, posix\n"
         "gc.disable()\n"  # a collection would cost more than all of this start; the harness turns it on again
@@ -88,8 +88,8 @@ def bare_interpreter(module: str) -> tuple[list[str], int]:
 
 
 @functools.cache
-def _compiled() -> IO[bytes]:
-    """A nameless file with the code of the modules that run inside; open as long as this process lives."""
+def _compiled() -> int:
+    """A nameless file with the code of the modules that run inside, open as long as this process lives."""
     names = ("plain", "frames", "kernel", "supervisor", "harness", "filters", "room")
     codes = {
         f"assay.rewards.code.{name}": compile(
@@ -97,10 +97,10 @@ def _compiled() -> IO[bytes]:
         )
         for name in names
     }
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this process
-    file.write(marshal.dumps(codes))
-    file.flush()
-    return file
+    with tempfile.TemporaryFile() as file:
+        file.write(marshal.dumps(codes))
+        file.flush()
+        return os.dup(file.fileno())
 
 
 def current_isolation() -> Isolation:
