@@ -47,6 +47,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(options)}" if options else ""
 
 
+def require_one_of(name: str, value: object, known: Iterable[str]) -> None:
+    """Raise :class:`BadInput` when an option is none of its known values."""
+    options = tuple(known)
+    if value not in options:
+        raise BadInput(f"expected {name} as one of {', '.join(options)}, got {value!r}")
+
+
 def require(module: str, extra: str) -> ModuleType:
     """Import an optional module, or raise :class:`MissingExtra` with the exact install line."""
     try:

@@ -146,3 +146,21 @@ def test_a_composed_reward_travels_to_a_worker():
         scores = runner.score(["42", "<work>42</work>"], [TASK] * 2)
     assert [score.value for score in scores] == [1.0, 1.5]
     assert scores[1].parts["format/reward"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Part("a", math_reward, math.nan),
+        lambda: Part("a", math_reward, "2"),
+        lambda: Part("a", 5),
+        lambda: WeightedSum([math_reward]),
+        lambda: WeightedSum([Part("a", math_reward)], when_missing="skp"),
+        lambda: Gate(3, math_reward),
+        lambda: Gate(math_reward, math_reward, math.nan),
+    ],
+)
+def test_options_are_checked_when_a_reward_is_made(make):
+    with pytest.raises(BadInput) as caught:
+        make()
+    assert "\n" not in str(caught.value)

@@ -154,3 +154,51 @@ def test_cosine_length_pays_short_right_answers_and_long_wrong_ones():
     assert right[2] == pytest.approx(0.5)
     assert wrong[0] == pytest.approx(-0.5 - 0.25 * (1 + math.cos(math.pi / 100)))
     assert reward("right " + words(100), {}) == -1.0
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: TagFormat("think"), "different tag names"),
+        (lambda: TagFormat(("a", "a")), "different tag names"),
+        (lambda: TagFormat(tail="non"), "tail as one of none, required, allowed, got 'non'"),
+        (lambda: JsonFormat({"type": "object"}), "json.dumps"),
+        (lambda: JsonFormat('{"$ref": "#/$defs/x"}'), "does not exist"),
+        (lambda: JsonFormat('{"items": [{"$ref": "https://nowhere.invalid/x.json"}]}'), "JSON Schema"),
+        (lambda: LengthWithin(unit="word"), "unit as one of words, characters"),
+        (lambda: OverlongPenalty(9, 3, unit="tokens"), "unit as one of"),
+        (lambda: RepetitionPenalty(3, math.nan), "largest >= 0"),
+        (lambda: CosineLength(JsonFormat(), 0), "at least 1"),
+        (lambda: CosineLength(JsonFormat(), 9, unit="x"), "unit as one of"),
+    ],
+)
+def test_options_are_checked_when_a_reward_is_made(make, said):
+    with pytest.raises(BadInput) as caught:
+        make()
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_json_that_no_float_holds_is_none_and_a_deep_document_never_crashes_a_schema():
+    nested = JsonFormat(
+        '{"$defs": {"x": {"type": "array", "items": {"$ref": "#/$defs/x"}}}, "$ref": "#/$defs/x"}'
+    )
+    assert JsonFormat()("1e999", {}).value == 0
+    assert JsonFormat()("1e99", {}).value == 1
+    assert nested("[[[]]]", {}).value == 1
+    assert nested("[[[1]]]", {}).value == 0
+    deep = nested("[" * 500 + "]" * 500, {})
+    assert (deep.state, deep.value, deep.reason) == ("scored", 0.0, "nested too deeply")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"$ref": "https://json-schema.org/draft/2020-12/schema"}',
+        '{"$id": "https://a.example/b", "$defs": {"x": {"$anchor": "here"}}, "items": {"$ref": "#here"}}',
+        '{"$defs": {"x": {"$id": "https://a.example/x", "$ref": "#/$defs/y", "$defs": {"y": true}}}}',
+        '{"const": {"$ref": "#/nothing"}}',
+    ],
+)
+def test_references_that_a_schema_holds_are_found(schema):
+    assert JsonFormat(schema)("{}", {}).state == "scored"

@@ -1,5 +1,6 @@
 """Exact match, contains, patterns, numbers, choices and judges: what pays, what does not, what is unusable."""
 
+import math
 import pickle
 
 import pytest
@@ -138,3 +139,18 @@ def test_reading_never_fails(text):
 def test_rewards_travel_to_workers():
     for reward in (ExactMatch(), Contains(), NumericMatch(), MultipleChoice(), RegexMatch("a")):
         assert pickle.loads(pickle.dumps(reward)) == reward
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NumericMatch(absolute=math.nan),
+        lambda: NumericMatch(absolute=math.inf),
+        lambda: NumericMatch(relative=-0.1),
+        lambda: RegexMatch(None),
+        lambda: RegexMatch("("),
+    ],
+)
+def test_options_are_checked_when_a_reward_is_made(make):
+    with pytest.raises(BadInput):
+        make()

@@ -134,4 +134,6 @@ def test_overlap_ignores_case_and_white_space():
 def test_values_that_json_cannot_hold_become_text():
     assert as_json_value([1, "a", None]) == [1, "a", None]
     assert as_json_value({1, 2}) in ("{1, 2}", "{2, 1}")
+    assert as_json_value("½".encode()) == "½"
+    assert as_json_value(b"a\xff") == r"a\xff"
     assert as_json_value(random.Random).startswith("<class")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from assay.errors import BadInput
+from assay.errors import BadInput, require_one_of
 from assay.records.score import Score, ScoreState, scored
 from assay.rewards.call import BoundReward, resolve
 
@@ -23,6 +24,11 @@ class Part:
     reward: Callable[..., Any]
     weight: float = 1.0
 
+    def __post_init__(self) -> None:
+        resolve(self.reward)
+        if not _is_finite(self.weight):
+            raise BadInput(f"expected a finite weight for the part {self.name!r}, got {self.weight!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class WeightedSum:
@@ -37,6 +43,10 @@ class WeightedSum:
     when_missing: WhenMissing = "skip"
 
     def __post_init__(self) -> None:
+        strangers = [part for part in self.parts if not isinstance(part, Part)]  # pyright: ignore[reportUnnecessaryIsInstance]
+        if strangers:
+            raise BadInput(f"expected parts such as Part('right', reward), got {strangers[0]!r}")
+        require_one_of("when_missing", self.when_missing, get_args(WhenMissing))
         names = [part.name for part in self.parts]
         if not any(part.weight for part in self.parts):
             raise BadInput("expected at least one part with a weight that is not 0")
@@ -79,6 +89,12 @@ class Gate:
     reward: Callable[..., Any]
     threshold: float = 0.5
 
+    def __post_init__(self) -> None:
+        for reward in (self.condition, self.reward):
+            resolve(reward)
+        if not _is_finite(self.threshold):
+            raise BadInput(f"expected a finite threshold, got {self.threshold!r}")
+
     def __call__(self, completion: str, task: Task) -> Score:
         """Score one completion."""
         condition = score_part(self.condition, completion, task)
@@ -89,6 +105,10 @@ class Gate:
         if condition.value < self.threshold:
             return scored(0.0, f"the condition is below {self.threshold:g}", logged)
         return Score(reward.value, reward.state, reward.reason, logged)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def score_part(reward: Callable[..., Any], completion: str, task: Task) -> Score:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
-from assay.errors import BadInput, require
+from assay.errors import BadInput, require_one_of
 from assay.records.score import Score, scored
 
 Task = Mapping[str, Any]
@@ -35,8 +36,10 @@ class TagFormat:
     tail: Tail = "none"
 
     def __post_init__(self) -> None:
-        if not self.tags or not all(re.fullmatch(r"[\w-]+", tag) for tag in self.tags):
-            raise BadInput(f"expected tag names such as ('think', 'answer'), got {self.tags!r}")
+        is_list = not isinstance(self.tags, str) and len(set(self.tags)) == len(self.tags) > 0
+        if not is_list or not all(re.fullmatch(r"[\w-]+", tag) for tag in self.tags):
+            raise BadInput(f"expected different tag names such as ('think', 'answer'), got {self.tags!r}")
+        require_one_of("tail", self.tail, get_args(Tail))
 
     def __call__(self, completion: str, task: Task) -> Score:
         """Score one completion; a 0 says which rule it breaks."""
@@ -88,10 +91,16 @@ class JsonFormat:
     def __post_init__(self) -> None:
         if self.schema is None:
             return
-        library = require("jsonschema", "dev")
+        if not isinstance(self.schema, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadInput("expected a JSON Schema as JSON text, got an object; give json.dumps(schema)")
+        import jsonschema
+        from referencing.exceptions import Unresolvable
+
         try:
-            library.Draft202012Validator.check_schema(json.loads(self.schema))
-        except (ValueError, library.SchemaError) as error:
+            schema = json.loads(self.schema)
+            jsonschema.Draft202012Validator.check_schema(schema)
+            _resolve_references(schema)
+        except (ValueError, jsonschema.SchemaError, Unresolvable) as error:
             message = getattr(error, "message", str(error))
             raise BadInput(f"expected a JSON Schema, got one that is not: {message}") from error
 
@@ -104,12 +113,36 @@ class JsonFormat:
             return scored(0.0, f"no JSON: {str(error)[:200] or type(error).__name__}")
         if self.schema is None:
             return scored(1.0)
-        library = require("jsonschema", "dev")
-        validator = library.Draft202012Validator(json.loads(self.schema))
-        error = next(iter(validator.iter_errors(document)), None)
+        import jsonschema
+
+        validator = jsonschema.Draft202012Validator(json.loads(self.schema))
+        try:
+            error = next(iter(validator.iter_errors(document)), None)
+        except RecursionError:
+            return scored(0.0, "nested too deeply")
         return scored(
             error is None, None if error is None else f"does not fit the schema: {error.message[:200]}"
         )
+
+
+def _resolve_references(schema: Any) -> None:
+    """Look every ``$ref`` up now; nothing is fetched: a schema holds all that it refers to."""
+    from jsonschema_specifications import REGISTRY
+    from referencing.jsonschema import DRAFT202012
+
+    resolver = REGISTRY.resolver_with_root(DRAFT202012.create_resource(schema))
+    waiting = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend(cast("list[Any]", node))
+        elif isinstance(node, dict) and (
+            node is schema or "$id" not in node
+        ):  # an inner $id has another base
+            fields = cast("dict[str, Any]", node)
+            if isinstance(fields.get("$ref"), str):
+                resolver.lookup(fields["$ref"])
+            waiting.extend(value for name, value in fields.items() if name not in ("const", "enum"))
 
 
 def read_json(text: str) -> Any:
@@ -122,7 +155,10 @@ def read_json(text: str) -> Any:
         raise ValueError(f"longer than {LARGEST_JSON} characters")
     fenced = _FENCE.fullmatch(text)
     return json.loads(
-        fenced.group(1) if fenced else text, object_pairs_hook=_unique_keys, parse_constant=_no_constant
+        fenced.group(1) if fenced else text,
+        object_pairs_hook=_unique_keys,
+        parse_constant=_no_constant,
+        parse_float=_finite,
     )
 
 
@@ -131,6 +167,10 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("a repeated key")
     return found
+
+
+def _finite(text: str) -> float:
+    return float(text) if math.isfinite(float(text)) else _no_constant(text)
 
 
 def _no_constant(name: str) -> Any:

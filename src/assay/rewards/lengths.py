@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from assay.errors import BadInput
+from assay.errors import BadInput, require_one_of
 
 Task = Mapping[str, Any]
 Unit = Literal["words", "characters"]
@@ -27,6 +27,7 @@ class LengthWithin:
     unit: Unit = "words"
 
     def __post_init__(self) -> None:
+        require_one_of("unit", self.unit, get_args(Unit))
         if not 0 <= self.low <= self.high:
             raise BadInput(f"expected 0 <= low <= high, got {self.low} and {self.high}")
 
@@ -48,6 +49,7 @@ class OverlongPenalty:
     unit: Unit = "words"
 
     def __post_init__(self) -> None:
+        require_one_of("unit", self.unit, get_args(Unit))
         if not 0 < self.buffer <= self.limit:
             raise BadInput(f"expected 0 < buffer <= limit, got buffer {self.buffer} and limit {self.limit}")
 
@@ -66,7 +68,7 @@ class RepetitionPenalty:
     largest: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.n < 1 or self.largest < 0:
+        if self.n < 1 or not 0 <= self.largest < math.inf:
             raise BadInput(f"expected n >= 1 and largest >= 0, got {self.n} and {self.largest}")
 
     def __call__(self, completion: str, task: Task) -> float:
@@ -100,6 +102,11 @@ class CosineLength:
     wrong: tuple[float, float] = (-1.0, -0.5)
     overlong: float = -1.0
     unit: Unit = "words"
+
+    def __post_init__(self) -> None:
+        require_one_of("unit", self.unit, get_args(Unit))
+        if self.limit < 1:
+            raise BadInput(f"expected a limit of at least 1, got {self.limit}")
 
     def __call__(self, completion: str, task: Task) -> Any:
         """Score one completion; an unscored verdict stays what it is."""

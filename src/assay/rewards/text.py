@@ -5,6 +5,7 @@ An unusable gold (None, empty) is ``invalid_task``: the empty text is contained 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ class RegexMatch:
     def __post_init__(self) -> None:
         try:
             re.compile(self.pattern, self.flags)
-        except re.error as error:
+        except (re.error, TypeError) as error:
             raise BadInput(f"the pattern {self.pattern!r} is no regular expression: {error}") from error
 
     def __call__(self, completion: str, task: Task) -> float:
@@ -123,6 +124,10 @@ class NumericMatch:
     absolute: float = 0.0
     relative: float = 0.0
     last_number: bool = False
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.absolute < math.inf and 0 <= self.relative < math.inf):
+            raise BadInput(f"expected tolerances of at least 0, got {self.absolute} and {self.relative}")
 
     def __call__(self, completion: str, task: Task) -> Score:
         """Score one completion."""

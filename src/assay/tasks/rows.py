@@ -159,7 +159,9 @@ def _fingerprint(prompt: str) -> str:
 
 
 def as_json_value(value: Any) -> Any:
-    """The value itself where JSON can hold it, else its text (dates, decimals)."""
+    """The value itself where JSON can hold it, else its text (dates, decimals, bytes as UTF-8)."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
     try:
         json.dumps(value)
     except (TypeError, ValueError):
