@@ -61,6 +61,17 @@ class TestEveryLevel:
         code = "import json, decimal, collections\ndef f(x):\n    return json.loads(json.dumps(x))\n"
         assert run_function_tests(code, "f", ONE, isolation=use).all_passed
 
+    def test_a_program_inherits_its_streams_and_one_socket(self, use):
+        """Neither the namespaces nor the file with the harness's code stay open."""
+        body = (
+            "import stat\nkinds = []\n"
+            "for fd in range(256):\n"
+            "    try:\n        kinds.append((fd > 2, stat.S_ISSOCK(os.fstat(fd).st_mode)))\n"
+            "    except OSError:\n        pass\n"
+            "return kinds"
+        )
+        assert answer_of(body, use=use) == str([(False, False)] * 3 + [(True, True)])
+
     def test_no_writing_elsewhere(self, use, tmp_path):
         target = tmp_path / "written"
         tmp_path.chmod(0o777)
