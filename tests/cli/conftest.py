@@ -39,6 +39,10 @@ def pays_anything(completion, task):
     return 1.0
 
 
+def pays_nothing(completion, task):
+    return 0.0
+
+
 def prints(completion, task):
     print("noise on stdout")
     return reward(completion, task)

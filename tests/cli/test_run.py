@@ -78,6 +78,7 @@ def test_a_broken_reward_can_be_mended_and_the_run_goes_on(mine):
     [
         ("pays_anything", ["junk completion", "should score less than 0.5, got 1", "controls=false"]),
         ("raises", ["should score", "crashed", "never divides"]),
+        ("pays_nothing", ["gold completion", "should score 1, got 0", "controls=false"]),
     ],
 )
 def test_controls_stop_a_run_before_its_first_step(mine, reward, words):

@@ -212,7 +212,7 @@ def open_scoring(config: RunConfig, tasks: TaskSet, stack: ExitStack) -> Scoring
         )
         stack.enter_context(started)
         if not own and config.controls:
-            _check_controls(started, tasks)
+            _check_controls(started, tasks, taught=config.model == "tiny")
         return started.score
 
     truth = runner(truth_of(config, tasks))
@@ -236,12 +236,15 @@ def learned_scorer(config: RunConfig) -> ScoreBatch:
 CONTROL_TASKS = 8
 
 
-def _check_controls(runner: RewardRunner, tasks: TaskSet) -> None:
-    """Score gold (where the tasks have a ``completion``), junk and empty in the workers of the run."""
+def _check_controls(runner: RewardRunner, tasks: TaskSet, *, taught: bool) -> None:
+    """Score gold, junk and empty in the workers of the run.
+
+    The gold is the tasks' ``completion``; where the policy is ``taught`` their ``answer`` instead, that.
+    """
     some = list(tasks.train)[:CONTROL_TASKS]
-    known = all("completion" in task for task in some)
+    columns = [name for name in ("completion", "answer")[: 1 + taught] if all(name in task for task in some)]
     try:
-        controls_check(runner, some, (lambda task: str(task["completion"])) if known else None)
+        controls_check(runner, some, (lambda task: str(task[columns[0]])) if columns else None)
     except BadInput as error:
         raise BadInput(f"{error}, or set controls=false to train against it as it is") from None
 
