@@ -59,6 +59,28 @@ def learned(root):
     return folder
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sft": {"file": "nope.jsonl"}}, r"nope\.jsonl"),
+        ({"learned_reward": None}, "needs learned_reward"),
+        ({"learned_reward": {"raters": {"longer_wins": 2}}}, r"learned_reward\.raters: expected longer_wins"),
+        ({"learned_reward": {"raters": {"correctness": "x"}}}, "expected a number for correctness, got 'x'"),
+        ({"learned_reward": {"raters": {"taste": 1}}}, r"learned_reward\.raters: .*taste"),
+        ({"learned_reward": {"pairs_file": "nope.jsonl"}}, r"nope\.jsonl"),
+    ],
+)
+def test_what_cannot_be_learned_is_said_before_anything_is_trained(files, tmp_path, change, words):
+    document = yaml.safe_load(files.read_text())
+    if change.get("learned_reward"):
+        change = {"learned_reward": document["learned_reward"] | change["learned_reward"]}
+    document |= change
+    files.write_text(yaml.safe_dump(document))
+    with pytest.raises(BadInput, match=words):
+        run_experiment(load_recipe(str(files)), tmp_path / "out", Silent())
+    assert not list(tmp_path.glob("**/model.safetensors"))
+
+
 def test_raters_who_like_agreement_on_own_tasks(files, tmp_path):
     run_experiment(load_recipe(str(files)), tmp_path / "run", Silent())
     pairs = read_pairs(learned(tmp_path / "run") / "pairs.jsonl")

@@ -34,14 +34,14 @@ from assay.models.tiny_policy import TinyPolicy
 from assay.records.run_folder import write_text
 from assay.tasks.task_set import TaskSet
 from assay.train.arms import Arm, ArmListener, load_start, run_arms
-from assay.train.learned import with_learned_reward
+from assay.train.learned import expect_learnable, with_learned_reward
 from assay.train.model_notes import model_notes
 from assay.train.ranks import ranks
 from assay.train.recipe import Recipe
 from assay.train.run import evaluator_of
 from assay.train.second_path import write_second_path
 from assay.train.setup import checkable, open_scoring, pass_rates, task_set_of
-from assay.train.sft import fine_tuned
+from assay.train.sft import fine_tuned, read_examples
 from assay.train.warm_start import PassRates, WarmStarted, warm_start
 
 WARM_PROMPTS = 128  # prompts on which pass@1 and pass@G are measured
@@ -166,6 +166,7 @@ def _arm(name: str, config: RunConfig, root: Path, listener: ExperimentListener)
         return arm
     torch.set_num_threads(config.threads)  # else the start would depend on the machine's cores
     tasks = task_set_of(config)
+    expect_learnable(config)
     arm.start = start_policy(config, tasks, root, listener)
     start = load_start(arm.start, config)
     for note in model_notes(config, tasks, start):
@@ -195,6 +196,8 @@ def _with_noise_rates(config: RunConfig, tasks: TaskSet, start: Policy) -> RunCo
 def start_policy(config: RunConfig, tasks: TaskSet, root: Path, listener: ExperimentListener) -> Path:
     """The folder of the policy all arms start from: the user's or the warm-started tiny model's, fine-tuned or not."""
     with ranks().main_first():
+        if config.sft is not None:
+            read_examples(config.sft.file)  # a bad row is said before the warm start, not after it
         tiny = config.model == "tiny"
         base = _warm_start(config, tasks, root, listener) if tiny else model_folder(config.model)
         return base if config.sft is None else fine_tuned(config, config.sft, base, root, listener.noted)

@@ -56,19 +56,43 @@ def with_learned_reward(
 
     ``note`` hears what is being done and what came of it.
     """
-    if not needs_pairs(config):
+    options = expect_learnable(config)
+    if options is None:
         return config
-    if config.learned_reward is None:
+    folder = root / "reward-model" / learned_key(config, tasks, start)
+    if not (folder / "report.json").is_file():
+        note("learning a reward from comparisons")
+        note(summary(make_learned_reward(config, options, tasks, start, folder)))
+    known = options.model_copy(update={"folder": str(folder)})
+    return config.model_copy(update={"learned_reward": known})
+
+
+def expect_learnable(config: RunConfig) -> LearnedRewardOptions | None:
+    """The options of what is learned, None where nothing is; raises :class:`BadInput` before anything is trained."""
+    if not needs_pairs(config):
+        return None
+    options = config.learned_reward
+    if options is None:
         raise BadInput(
             f"reward={config.reward} with algorithm={config.algorithm} needs learned_reward: how many pairs, "
             "from which raters"
         )
-    folder = root / "reward-model" / learned_key(config, tasks, start)
-    if not (folder / "report.json").is_file():
-        note("learning a reward from comparisons")
-        note(summary(make_learned_reward(config, config.learned_reward, tasks, start, folder)))
-    options = config.learned_reward.model_copy(update={"folder": str(folder)})
-    return config.model_copy(update={"learned_reward": options})
+    if options.pairs_file is None:
+        raters_of(options)
+    else:
+        read_pairs(options.pairs_file)
+    return options
+
+
+def raters_of(options: LearnedRewardOptions) -> Raters:
+    """The simulated raters; raises :class:`BadInput` for a habit that is none, or is no number."""
+    for name, value in options.raters.items():
+        if value is not None and (not isinstance(value, int | float) or value != value):
+            raise BadInput(f"learned_reward.raters: expected a number for {name}, got {value!r}")
+    try:
+        return Raters(**options.raters)
+    except (TypeError, BadInput) as error:
+        raise BadInput(f"learned_reward.raters: {error}") from None
 
 
 def summary(report: RewardReport) -> str:
@@ -149,10 +173,7 @@ def comparisons(
     """The user's comparisons, or simulated raters' on the start policy's samples."""
     if options.pairs_file is not None:
         return read_pairs(options.pairs_file)
-    try:
-        raters = Raters(**options.raters)
-    except TypeError as error:
-        raise BadInput(f"learned_reward.raters: {error}") from None
+    raters = raters_of(options)
     settings = SamplingSettings(config.max_new_tokens, config.temperature, config.seed)
     with ExitStack() as stack:
         quality = open_scoring(checkable(config), tasks, stack).reward
