@@ -125,3 +125,24 @@ def test_a_stage_that_is_cut_is_done_again_bit_for_bit(files, tmp_path, stage):
         for kind in ("[0-9a-f]*", "sft-*")
     )
     assert base.read_bytes() != tuned.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"margin": "big"}, r"row 2: expected a finite number as margin, got 'big'"),
+        ({"margin": float("nan")}, "row 2: expected a finite number as margin"),
+        ({"chosen": 3}, r"row 2: expected a text or a list of messages as 'chosen', got 3"),
+        ({"rejected": None}, "row 2: expected a text or a list of messages as 'rejected'"),
+    ],
+)
+def test_a_bad_comparison_is_named_by_its_row(tmp_path, change, words):
+    good = {"prompt": "p", "chosen": "a\u2028line of its own", "rejected": "b", "margin": 1}
+    rows = tmp_path / "pairs.jsonl"
+    rows.write_text(json.dumps(good, ensure_ascii=False) + "\n", "utf-8")
+    assert [pair.margin for pair in read_pairs(rows)] == [1.0]
+    rows.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in (good, good | change)), "utf-8"
+    )
+    with pytest.raises(BadInput, match=words):
+        read_pairs(rows)

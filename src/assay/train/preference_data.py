@@ -85,7 +85,7 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
 
         return pl.read_parquet(file).to_dicts()
     rows: list[dict[str, Any]] = []
-    for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate(file.read_text("utf-8").split("\n"), 1):
         if not line.strip():
             continue
         try:
@@ -101,6 +101,8 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
 def pair_of_row(row: Mapping[str, Any], where: str) -> Pair:
     """Read one row; ``where`` names it in errors."""
     for name in ("chosen", "rejected"):
+        if name in row and not isinstance(row[name], str | list):
+            raise BadInput(f"{where}: expected a text or a list of messages as {name!r}, got {row[name]!r}")
         if name not in row:
             raise BadInput(f"{where}: expected columns 'chosen' and 'rejected', got {', '.join(row)}")
     prompt, chosen, rejected = (as_text(row.get(name)) for name in ("prompt", "chosen", "rejected"))
@@ -110,7 +112,10 @@ def pair_of_row(row: Mapping[str, Any], where: str) -> Pair:
     if chosen == rejected:
         raise BadInput(f"{where}: chosen and rejected are the same text; nothing can be learned from it")
     answers = [_answer(row, "chosen", chosen), _answer(row, "rejected", rejected)]
-    return Pair(prompt, answers[0], answers[1], float(row.get("margin") or 0.0))
+    margin = row.get("margin") or 0.0
+    if not isinstance(margin, int | float) or not math.isfinite(margin):
+        raise BadInput(f"{where}: expected a finite number as margin, got {margin!r}")
+    return Pair(prompt, answers[0], answers[1], float(margin))
 
 
 def _answer(row: Mapping[str, Any], side: str, text: str) -> Answer:
