@@ -91,7 +91,9 @@ class Progress(Silent):
         if "warm start" in self.tasks:
             self.bars.update(self.tasks["warm start"], completed=self.recipe.base.warm_start.max_steps)
         if not cached:
-            self.console.print(f"start policy on training prompts: pass@1 {rates.at_1:.2f}, pass@G {rates.at_group:.2f}")
+            self.console.print(
+                f"start policy on training prompts: pass@1 {rates.at_1:.2f}, pass@G {rates.at_group:.2f}"
+            )
 
     def noted(self, text: str) -> None:
         """Print it."""

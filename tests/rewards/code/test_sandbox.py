@@ -26,10 +26,10 @@ from assay.rewards.code import (
 )
 from assay.rewards.code.filters import REFUSED, filter_program, landlock_abi
 from assay.rewards.code.folder import remove_folder
-from assay.rewards.code.isolation import LEVELS, Isolation, make_isolation
+from assay.rewards.code.isolation import LEVELS, Isolation, current_isolation, make_isolation
 from assay.rewards.code.probe import report_on, run_probe, why_not
 from assay.rewards.code.sandbox import SandboxFailed, Session
-from assay.rewards.code.stdio import StdioTest
+from assay.rewards.code.stdio import StdioTest, run_program
 from assay.rewards.code.supervisor import descendants
 
 HONEST = "def f(x):\n    return x\n"
@@ -375,3 +375,24 @@ def test_the_probe_works_from_any_folder_and_any_temporary_folder(tmp_path, monk
     monkeypatch.chdir("/tmp")
     monkeypatch.setattr(tempfile, "tempdir", "/var/tmp")
     assert "writing elsewhere" in report_on(isolation.current_isolation()).covered
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "status"),
+    [
+        ("import atexit\natexit.register(print, 'last')\nprint('first')", "first\nlast\n", 0),
+        ("import threading, time\nthreading.Timer(0.2, print, ['late']).start()", "late\n", 0),
+        ("import sys\nprint('x', end='')\nsys.exit(3)", "x", 3),
+        ("import sys\nsys.exit()", "", 0),
+        ("import sys\nsys.exit('why')", "", 1),
+        ("print('a')\nraise ValueError", "a\n", 1),
+        ("import atexit\natexit.register(lambda: 1 / 0)\nprint('a')", "a\n", 0),
+        ("import sys\nsys.stdout = None", "", 0),
+        ("import sys\nsys.stdout = 3", "", 120),
+        ("import os\nprint('lost', end='')\nos._exit(0)", "", 0),
+        ("from concurrent import futures\nfutures.ThreadPoolExecutor(1).submit(print, 'done')", "done\n", 0),
+    ],
+)  # fmt: skip
+def test_a_script_ends_as_scripts_do(code, output, status):
+    ending = run_program(code, "", Limits(wall_s=10), current_isolation())
+    assert (ending.stdout.decode(), ending.exit_code) == (output, status)

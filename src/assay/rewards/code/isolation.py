@@ -6,6 +6,7 @@ container that may not make namespaces). ``none``: nothing that a fork bomb or a
 """
 
 from __future__ import annotations
+import __future__
 
 import functools
 import marshal
@@ -19,6 +20,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 from typing import Literal
 
 from assay.errors import BadInput
@@ -77,10 +79,14 @@ def bare_interpreter(module: str) -> tuple[list[str], int]:
         "    create_module = lambda spec: None\n"
         "    exec_module = lambda module: exec(codes[module.__name__], module.__dict__)\n"
         "sys.meta_path.insert(0, Compiled)\n"
+        "usual = sys.path[:]\n"  # the two extension modules stand last: the folders before need not be read
+        "sys.path.sort(key=lambda folder: not folder.endswith('lib-dynload'))\n"
         "for name in ('assay', 'assay.rewards', 'assay.rewards.code'):\n"  # without running their __init__
         "    package = sys.modules[name] = type(sys)(name)\n"
         "    package.__path__ = []\n"
         f"from assay.rewards.code.{module} import main\n"
+        "import select\n"
+        "sys.path[:] = usual\n"
         "main()\n"
     )
     executable = getattr(sys, "_base_executable", None) or sys.executable
@@ -91,16 +97,20 @@ def bare_interpreter(module: str) -> tuple[list[str], int]:
 def _compiled() -> int:
     """A nameless file with the code of the modules that run inside, open as long as this process lives."""
     names = ("plain", "frames", "kernel", "supervisor", "harness", "filters", "room")
-    codes = {
-        f"assay.rewards.code.{name}": compile(
-            (_CODE / f"{name}.py").read_bytes(), f"{name}.py", "exec", dont_inherit=True, optimize=2
-        )
-        for name in names
-    }
+    codes = {f"assay.rewards.code.{name}": _code_of(name) for name in names}
     with tempfile.TemporaryFile() as file:
         file.write(marshal.dumps(codes))
         file.flush()
         return os.dup(file.fileno())
+
+
+def _code_of(name: str) -> CodeType:
+    """A module compiled without the import of ``__future__``, which would read the library's folder."""
+    source = (
+        (_CODE / f"{name}.py").read_text("utf-8").replace("from __future__ import annotations\n", "\n", 1)
+    )
+    flags = __future__.annotations.compiler_flag
+    return compile(source, f"{name}.py", "exec", flags=flags, dont_inherit=True, optimize=2)
 
 
 def current_isolation() -> Isolation:

@@ -143,7 +143,7 @@ def _supervise(child: int, uid: int | None, config: dict[str, Any]) -> None:
 
 def _watch(child: int, lifeline: int, config: dict[str, Any]) -> str | None:
     """Wait for the child's end, the parent's word or a breach; returns the breach."""
-    import select
+    import select  # an extension module, beside the one that the kernel's calls need
 
     poll = select.poll()
     poll.register(lifeline, select.POLLIN)
