@@ -132,6 +132,8 @@ def test_a_stage_that_is_cut_is_done_again_bit_for_bit(files, tmp_path, stage):
     [
         ({"margin": "big"}, r"row 2: expected a finite number as margin, got 'big'"),
         ({"margin": float("nan")}, "row 2: expected a finite number as margin"),
+        ({"chosen_quality": "good"}, "row 2: expected a finite number as chosen_quality, got 'good'"),
+        ({"rejected_length": float("inf")}, "row 2: expected a finite number as rejected_length"),
         ({"chosen": 3}, r"row 2: expected a text or a list of messages as 'chosen', got 3"),
         ({"rejected": None}, "row 2: expected a text or a list of messages as 'rejected'"),
     ],

@@ -76,11 +76,6 @@ class RewardSource:
             )
         )
 
-    @property
-    def runs_code(self) -> bool:
-        """Whether the reward starts programs or executes text on purpose."""
-        return bool(self.names & {"subprocess", "exec", "Popen", "run_code", "execute", "runpy"})
-
 
 def read_source(spec: str) -> RewardSource:
     """Read the file of ``file.py:function``; a package or an unreadable file gives an empty source.

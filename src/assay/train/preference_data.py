@@ -111,18 +111,15 @@ def pair_of_row(row: Mapping[str, Any], where: str) -> Pair:
         chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
     if chosen == rejected:
         raise BadInput(f"{where}: chosen and rejected are the same text; nothing can be learned from it")
-    answers = [_answer(row, "chosen", chosen), _answer(row, "rejected", rejected)]
-    margin = row.get("margin") or 0.0
-    if not isinstance(margin, int | float) or not math.isfinite(margin):
-        raise BadInput(f"{where}: expected a finite number as margin, got {margin!r}")
-    return Pair(prompt, answers[0], answers[1], float(margin))
+    answers = [_answer(row, "chosen", chosen, where), _answer(row, "rejected", rejected, where)]
+    return Pair(prompt, answers[0], answers[1], _number(row, "margin", 0.0, where))
 
 
-def _answer(row: Mapping[str, Any], side: str, text: str) -> Answer:
+def _answer(row: Mapping[str, Any], side: str, text: str, where: str) -> Answer:
     return Answer(
         text,
-        _quality(row, f"{side}_quality"),
-        _length(row, f"{side}_length", text),
+        _number(row, f"{side}_quality", math.nan, where),
+        _number(row, f"{side}_length", float(len(text.split())), where),
         marker=bool(row.get(f"{side}_marker")),
         agrees=bool(row.get(f"{side}_agrees")),
     )
@@ -136,14 +133,12 @@ def common_start(first: str, second: str) -> str:
     return min(first, second, key=len)
 
 
-def _quality(row: Mapping[str, Any], name: str) -> float:
-    value = row.get(name)
-    return math.nan if value is None else float(value)
-
-
-def _length(row: Mapping[str, Any], name: str, text: str) -> float:
-    value = row.get(name)
-    return float(len(text.split())) if value is None else float(value)
+def _number(row: Mapping[str, Any], name: str, usual: float, where: str) -> float:
+    """A column's number, ``usual`` where there is none; a quality alone may be NaN, unknown."""
+    value = usual if row.get(name) is None else row[name]
+    if not isinstance(value, int | float) or not (math.isfinite(value) or math.isnan(usual)):
+        raise BadInput(f"{where}: expected a finite number as {name}, got {value!r}")
+    return float(value)
 
 
 def as_text(value: Any) -> str:
