@@ -126,13 +126,25 @@ class ImportanceOptions(BaseModel):
 
 
 class VllmOptions(BaseModel):
-    """A vLLM server that samples in place of this package's own engine; see docs/vllm.md."""
+    """vLLM in place of this package's own engine: a server, or colocated in this process; see docs/vllm.md."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: str = Field(default="http://127.0.0.1:8000", description="where the server listens")
-    folder: str = Field(description="the model folder it was started on; its weights are replaced")
-    timeout: float = Field(default=600.0, gt=0, description="seconds for one answer")
+    folder: str | None = Field(
+        default=None, description="the model folder the server was started on; its weights are replaced"
+    )
+    timeout: float = Field(default=600.0, gt=0, description="seconds for one answer of the server")
+    colocated: bool = Field(default=False, description="run vLLM inside this process instead of a server")
+    memory: float = Field(default=0.3, gt=0, lt=1, description="colocated: vLLM's share of the accelerator")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> VllmOptions:
+        if self.colocated == (self.folder is not None):
+            raise ValueError(
+                "expected either vllm.colocated=true or vllm.folder, the model folder a server was started on"
+            )
+        return self
 
 
 class ModelSizes(BaseModel):
@@ -233,7 +245,9 @@ class RunConfig(ModelOptions):
     recompute_old_logprobs: bool | None = Field(
         default=None, description="score the samples by the trainer; by default where importance needs it"
     )
-    vllm: VllmOptions | None = Field(default=None, description="sample by a vLLM server: vllm.folder=DIR")
+    vllm: VllmOptions | None = Field(
+        default=None, description="sample by vLLM: vllm.colocated=true, or a server's vllm.folder=DIR"
+    )
     overlap: bool = Field(
         default=False, description="draw the next batch during the update, one step off-policy"
     )

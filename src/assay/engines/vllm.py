@@ -21,25 +21,25 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from assay.config import VllmOptions
+from assay.engines.pushed import PROBE_TOKENS, UNLIKELY, PushedSampler
 from assay.engines.request import Request, Sampled, SamplingSettings
 from assay.engines.uniforms import keyed_integer
 from assay.errors import BadInput, ContractBroken, RunStopped
-from assay.models.export import WEIGHTS_FILE, merged_weights, replace_weights
+from assay.models.export import WEIGHTS_FILE, replace_weights
 from assay.models.huggingface import HuggingFacePolicy
 from assay.models.policy import Policy
 
-UNLIKELY = -100.0  # the lowest logit_bias the protocol has: e^-100 of an id that must not be sampled
-PROBE_TOKENS = 4
 AT_ONCE = 64  # requests in flight; the server batches what it gets
 
 
-class VllmSampler:
+class VllmSampler(PushedSampler):
     """Draws completions from a vLLM server that serves the policy's weights.
 
     Attributes:
         options: where the server is, and the folder it reads. name: under which it serves the model.
-        version: the fingerprint of the weights the server has; None before the first push.
 
     Raises:
         BadInput: no server answers there, or its folder holds no single weights file.
@@ -47,8 +47,8 @@ class VllmSampler:
 
     def __init__(self, options: VllmOptions) -> None:
         self.options = options
-        self.version: float | None = None
-        if not (Path(options.folder) / WEIGHTS_FILE).is_file():
+        self.folder = Path(options.folder or "")
+        if not (self.folder / WEIGHTS_FILE).is_file():
             raise BadInput(
                 f"vllm.folder={options.folder}: expected the served model's folder with {WEIGHTS_FILE}"
             )
@@ -75,28 +75,21 @@ class VllmSampler:
             answers = list(pool.map(lambda request: self._complete(policy, request, settings), requests))
         return [read_choice(answer, policy.eos_ids) for answer in answers]
 
-    def push(self, policy: Policy, probe: Sequence[int]) -> None:
-        """Give the server the policy's weights, if they are others than it has.
-
-        Raises:
-            ContractBroken: its answer to ``probe`` is the same as with the other weights.
-        """
-        weights = merged_weights(policy.module)
-        version = math.fsum(float(value.double().abs().sum()) for value in weights.values())
-        if version == self.version:
-            return
-        before = None if self.version is None else self._probe(probe)
-        replace_weights(Path(self.options.folder), weights)
+    def load(self, weights: dict[str, Tensor]) -> None:
+        """Replace the weights in the server's folder and have it read them."""
+        replace_weights(self.folder, weights)
         self._call("/collective_rpc", {"method": "reload_weights"})
         self._call("/reset_prefix_cache", {})
-        if before is not None and self._probe(probe) == before:
-            raise ContractBroken(
-                f"the server at {self.options.url} was given new weights and samples from the old ones; is "
-                f"vllm.folder={self.options.folder} the folder it was started on?"
-            )
-        self.version = version
 
-    def _probe(self, prompt: Sequence[int]) -> list[float]:
+    def stale(self) -> str:
+        """The server reads another folder, or not at all."""
+        return (
+            f"the server at {self.options.url} was given new weights and samples from the old ones; is "
+            f"vllm.folder={self.options.folder} the folder it was started on?"
+        )
+
+    def probe(self, prompt: Sequence[int]) -> list[float]:
+        """Greedy, a few tokens."""
         body = {"prompt": list(prompt), "max_tokens": PROBE_TOKENS, "temperature": 0.0, "ignore_eos": True}
         answer = self._call("/v1/completions", {"model": self.name, "logprobs": 1, **body})
         return [float(value) for value in answer["choices"][0]["logprobs"]["token_logprobs"]]

@@ -106,7 +106,11 @@ def _trainer(config: RunConfig, start: Policy, tasks: TaskSet, scoring: Scoring)
     if ranks().size > 1:
         return _distributed(config, policy, reference, algorithm, tasks, scoring.reward)
     collector = Collector(config, tasks.train, scoring.reward, rounds)
-    if config.vllm is not None:
+    if config.vllm is not None and config.vllm.colocated:
+        from assay.engines.vllm_colocated import ColocatedVllm
+
+        collector.sampler = ColocatedVllm(config.vllm)
+    elif config.vllm is not None:
         from assay.engines.vllm import VllmSampler
 
         collector.sampler = VllmSampler(config.vllm)

@@ -1,15 +1,15 @@
-"""PPO, DPO and online DPO against TRL's: truth after equal samples from one start policy, and the time of a step.
+"""GRPO, PPO, DPO and online DPO against TRL's: truth after equal samples from one start, and the time of a step.
 
-    python benchmarks/second_path_vs_trl.py [--methods dpo online_dpo ppo] [--seeds 0 1 2] [--steps N] [--json FILE]
+    python benchmarks/truth_vs_trl.py [--methods grpo:sorting dpo ...] [--seeds 0 1 2] [--steps N] [--json FILE]
 
 Needs torch and `pip install trl` beside this package: any TRL with DPOTrainer and trl.experimental.online_dpo. TRL
 dropped PPO after 1.12, so `--methods ppo` wants an environment with `trl==1.12.0`; a method that the installed TRL does
 not have is said and left out. On two cores: minutes.
 
-Both sides get one warm-started tiny model (as a LlamaForCausalLM), the prompts of `padded-v1`, the sound verifier as
-reward (PPO, online DPO) or one set of comparisons (DPO), and the same number of samples, batch, epochs, learning rate,
-optimiser constants, beta, KL coefficient, clips, GAE and temperature. Steps alternate in one process: TRL's ends, ours
-runs, so the ratio of their times sees one machine. Truth is measured by one evaluator on the same held-out prompts and
+Both sides get one warm-started tiny model (as a LlamaForCausalLM), the prompts of the recipe `sorting` or `loophole`
+(GRPO) or of `padded-v1` (the others), the sound verifier as reward or one set of comparisons (DPO), and the same number
+of samples, batch, epochs, learning rate, optimiser constants, beta, KL coefficient, clips, GAE and temperature. Steps
+alternate in one process: TRL's ends, ours runs, so the ratio of their times sees one machine. Truth is measured by one evaluator on the same held-out prompts and
 random numbers; the interval is paired by prompt, ours minus TRL's. Two things stay each side's own: which prompts a
 step draws, and that TRL's online DPO trains on ties while ours leaves them out.
 """
@@ -32,11 +32,14 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 MAKERS = {
+    "grpo:sorting": ("trl", "GRPO"),
+    "grpo:proofs": ("trl", "GRPO"),
     "dpo": ("trl", "DPO"),
     "online_dpo": ("trl.experimental.online_dpo", "OnlineDPO"),
     "ppo": ("trl.experimental.ppo", "PPO"),
 }
 COMPLETIONS, TOKENS, EPOCHS, BETA, NO_PAD = 64, 24, 2, 0.1, -1e4
+RECIPES = {"grpo:sorting": ("sorting", "run"), "grpo:proofs": ("loophole", "sound")}
 OPTIONS: dict[str, dict[str, Any]] = {
     "dpo": {"algorithm_options": {"beta": BETA}, "learning_rate": 5e-4, "steps": 50},
     "online_dpo": {"algorithm_options": {"beta": BETA}, "learning_rate": 5e-4, "steps": 50, "group_size": 2},
@@ -65,15 +68,22 @@ class Result(NamedTuple):
 def config_of(method: str, seed: int, steps: int | None) -> Any:
     from assay.train.recipe import load_recipe
 
-    keys = [
-        f"seed={seed}",
-        "eval_prompts=128",
-        "task_options.evaluation=128",
-        "reward=sound",
-        "learned_reward.pairs=2500",
-    ]
-    base = load_recipe("dpo", [*keys, "learned_reward.raters={correctness: .inf}"], arms=["dpo"]).base
-    changes = {"algorithm": method, "batch_size": COMPLETIONS, "max_new_tokens": TOKENS, **OPTIONS[method]}
+    keys = [f"seed={seed}", "eval_prompts=128", "task_options.evaluation=128", "reward=sound"]
+    if method in RECIPES:
+        recipe, arm = RECIPES[method]
+        base = load_recipe(
+            recipe, [*keys, "algorithm=grpo", "algorithm_options={kl_coef: 0}"], arms=[arm]
+        ).base
+        changes: dict[str, Any] = {}
+    else:
+        keys += ["learned_reward.pairs=2500", "learned_reward.raters={correctness: .inf}"]
+        base = load_recipe("dpo", keys, arms=["dpo"]).base
+        changes = {
+            "algorithm": method,
+            "batch_size": COMPLETIONS,
+            "max_new_tokens": TOKENS,
+            **OPTIONS[method],
+        }
     return base.model_copy(update=changes | ({"steps": steps} if steps else {}))
 
 
@@ -84,6 +94,7 @@ def our_trainer(config: Any, start: Any, tasks: Any, reward: Any, pairs: list[An
     from assay.train.ppo import ActorCriticTrainer
     from assay.train.preference_data import PairRows
     from assay.train.setup import algorithm_of
+    from assay.train.trainer import Trainer
 
     parts = (
         config,
@@ -94,11 +105,13 @@ def our_trainer(config: Any, start: Any, tasks: Any, reward: Any, pairs: list[An
     )
     if config.algorithm == "ppo":
         return ActorCriticTrainer(*parts, critic=ScalarModel(start))
+    if config.algorithm == "grpo":
+        return Trainer(*parts)
     return PreferenceTrainer(*parts, pairs=PairRows(start, pairs) if config.algorithm == "dpo" else None)
 
 
 class Judge:
-    """The reward as TRL's online DPO calls it, and by text, for a model that only looks like one."""
+    """The reward as TRL's GRPO and online DPO call it, and by text, for a model that only looks like one."""
 
     def __init__(self, reward: Any, tasks: Any) -> None:
         self.reward, self.task_of = reward, {str(task["prompt"]): task for task in tasks.train}
@@ -164,7 +177,7 @@ def trl_trainer(
     from datasets import Dataset
     from transformers import AutoTokenizer, LlamaForSequenceClassification
 
-    place, name = MAKERS[config.algorithm]
+    place, name = next(maker for method, maker in MAKERS.items() if method.startswith(config.algorithm))
     module = importlib.import_module(place)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     common = {
@@ -193,6 +206,12 @@ def trl_trainer(
             for p in pairs
         ]
         parts["train_dataset"] = Dataset.from_list(rows)
+    elif config.algorithm == "grpo":
+        own = {
+            "per_device_train_batch_size": config.batch_size, "num_generations": config.group_size, "beta": 0.0,
+            "max_completion_length": config.max_new_tokens, "temperature": 1.0, "loss_type": "grpo",
+        }  # fmt: skip
+        parts |= {"train_dataset": Dataset.from_dict({"prompt": prompts}), "reward_funcs": judge}
     elif config.algorithm == "online_dpo":
         own = {
             "beta": BETA, "per_device_train_batch_size": COMPLETIONS // 2, "max_new_tokens": TOKENS, "temperature": 1.0,
