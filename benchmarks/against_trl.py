@@ -28,6 +28,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from floor import Work, floor_of, flops, matmul_rate
+
 PROMPTS, GROUP, PROMPT_TOKENS = 8, 8, 16
 TRL = ("trl-tuned", "trl-bf16", "trl-default")
 OURS = ("assay-float32", "assay-bfloat16")
@@ -282,27 +284,16 @@ class Contender:
         return statistics.median(self.steps[i].get(key, math.nan) for i in rounds)
 
 
-def matmul_rate(dtype: str, threads: int) -> float:
-    """FLOP a second of a large matrix product."""
-    import torch
-
-    torch.set_num_threads(threads)
-    left = torch.randn(1024, 1024, dtype=getattr(torch, dtype))
-    best = math.inf
-    for _ in range(12):
-        started = time.perf_counter()
-        left @ left
-        best = min(best, time.perf_counter() - started)
-    return 2 * 1024**3 / best
-
-
-def floor_flops(shape: Shape, parameters: int, lengths: str) -> dict[str, float]:
-    """FLOP that a step cannot do without: prompts once, two a weight and token, thrice in an update; no attention."""
-    body = parameters - shape.vocabulary * shape.hidden
-    rows = PROMPTS * GROUP
-    drawn = sum(spread(rows, shape.tokens)) if lengths == "spread" else rows * shape.tokens
-    forward = 2 * body * (PROMPTS * PROMPT_TOKENS + drawn) + 2 * shape.vocabulary * shape.hidden * drawn
-    return {"generate": forward, "update": 3 * forward}
+def parts_of(shape: Shape, lengths: str) -> dict[str, Work]:
+    """Work of our two parts: prompts once, each step of sampling with the rows that have not ended."""
+    rows, prompts = PROMPTS * GROUP, PROMPTS * PROMPT_TOKENS
+    last = spread(rows, shape.tokens) if lengths == "spread" else [shape.tokens] * rows
+    active = [sum(length > step for length in last) for step in range(shape.tokens)]
+    drawn = sum(last)
+    return {
+        "generate": Work([prompts, *active[1:]], active, 1, optimiser=False),
+        "update": Work([prompts + drawn], [drawn], 3, optimiser=True),
+    }
 
 
 def undisturbed(contenders: list[Contender], threads: int) -> list[int]:
@@ -319,18 +310,22 @@ def undisturbed(contenders: list[Contender], threads: int) -> list[int]:
 
 def compare(name: str, contenders: list[Contender], threads: int, lengths: str) -> None:
     """Print one shape's table."""
+    import torch
+
+    torch.set_num_threads(threads)
     shape, rounds = SHAPES[name], undisturbed(contenders, threads)
+    rates = {dtype: matmul_rate(dtype) for dtype in ("float32", "bfloat16")}
     sizes = f"{contenders[0].parameters / 1e6:.1f} M parameters, vocabulary {shape.vocabulary}"
     kept = f"{len(rounds)} rounds kept of {len(contenders[0].steps) - 1}"
     print(f"\nshape {name}: {sizes}, {PROMPTS * GROUP} x {shape.tokens} tokens, lengths {lengths}; {kept}")
     titles = ("wall s", "cpu s", *PARTS, "rest", "peak MB", "MFU")
+    needed = parts_of(shape, lengths)
     print(" " * 16 + "".join(f"{title:>10}" for title in titles))
     for one in contenders:
         wall = one.median("wall", rounds)
         parts = [one.median(part, rounds) for part in PARTS]
         dtype = "float32" if one.name in ("trl-tuned", "assay-float32") else "bfloat16"
-        flops = sum(floor_flops(shape, one.parameters, lengths).values())
-        share = flops / wall / matmul_rate(dtype, threads)
+        share = sum(flops(shape, work) for work in needed.values()) / wall / rates[dtype]
         peak = max(step["peak"] for step in one.steps)
         numbers = (wall, one.median("processor", rounds), *parts, wall - sum(parts))
         print(f"{one.name:16}" + "".join(f"{n:10.3f}" for n in numbers) + f"{peak:10.0f}{share:10.0%}")
@@ -346,6 +341,15 @@ def compare(name: str, contenders: list[Contender], threads: int, lengths: str) 
         memory = max(step["peak"] for step in ours.steps) / least
         speed = f"{ratios['wall']:.2f}x the best TRL's speed by wall time, {ratios['processor']:.2f}x by processor time"
         print(f"{ours.name}: {speed}; {memory:.2f} of the least TRL's peak memory")
+    for ours in (one for one in contenders if one.name in OURS):
+        generate = ours.median("generate", rounds)
+        times = {"generate": generate, "update": ours.median("wall", rounds) - generate}
+        for part, work in needed.items():
+            floor = floor_of(shape, work, ours.name.removeprefix("assay-"))
+            least = f"peak {floor.peak:.3f}, bare products {floor.products:.3f}, memory {floor.memory:.3f}"
+            print(
+                f"{ours.name} {part}: {times[part]:.3f} s; floor: {least}; bound by {floor.bound(times[part])}"
+            )
 
 
 def main() -> None:

@@ -9,9 +9,10 @@ not have is said and left out. On two cores: minutes.
 Both sides get one warm-started tiny model (as a LlamaForCausalLM), the prompts of the recipe `sorting` or `loophole`
 (GRPO) or of `padded-v1` (the others), the sound verifier as reward or one set of comparisons (DPO), and the same number
 of samples, batch, epochs, learning rate, optimiser constants, beta, KL coefficient, clips, GAE and temperature. Steps
-alternate in one process: TRL's ends, ours runs, so the ratio of their times sees one machine. Truth is measured by one evaluator on the same held-out prompts and
-random numbers; the interval is paired by prompt, ours minus TRL's. Two things stay each side's own: which prompts a
-step draws, and that TRL's online DPO trains on ties while ours leaves them out.
+alternate in one process: TRL's ends, ours runs, so the ratio of their times sees one machine. Truth is measured by one
+evaluator on the same held-out prompts and random numbers; the interval is paired by prompt, ours minus TRL's. Two
+things stay each side's own: which prompts a step draws, and that TRL's online DPO trains on ties while ours leaves them
+out.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from assay.errors import BadInput
 from assay.models.checkpoint import load_policy
 from assay.models.end_tokens import with_one_bos
 from assay.models.huggingface import HuggingFacePolicy
-from assay.models.memory import estimate_memory, lora_parameters
 from assay.models.sampling_settings import inherited_sampling, inherited_sampling_note
 from assay.train.forward import TokenRows, supervised_loss, token_scores
+from assay.train.memory import estimate_memory, lora_parameters
 
 PROMPTS = ["|- P", "|- P", "1. P premise\n|- P & P\n"]
 COMPLETIONS = ["echo", "1. P", "42"]
@@ -326,7 +326,7 @@ def test_the_memory_estimate_adds_up_and_moves_with_what_costs(policy):
     plain = estimate_memory(policy, RunConfig(model="x"), prompt_tokens=10)
     weights = 4 * policy.parameters_count
     assert (plain.weights, plain.optimiser, plain.gradients) == (2 * weights, 2 * weights, weights)
-    assert plain.total == plain.weights + plain.optimiser + max(
+    assert plain.total == plain.libraries + plain.weights + plain.optimiser + max(
         plain.gradients + plain.activations + plain.logits, plain.cache
     )
     lora = estimate_memory(policy, RunConfig(model="x", lora=LoraOptions(rank=2)), prompt_tokens=10)

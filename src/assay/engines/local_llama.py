@@ -44,14 +44,16 @@ class _Decoder(NamedTuple):
 
 
 class _Cache:
-    """Keys and values, (layers, B, K, columns, D), and the additive mask (B, K, 1, columns)."""
+    """Keys and values of each layer, (B, K, columns, D) in float32, and the additive mask (B, K, 1, columns)."""
 
-    def __init__(self, keys: Tensor, values: Tensor, mask: Tensor) -> None:
+    def __init__(self, keys: list[Tensor], values: list[Tensor], mask: Tensor) -> None:
         self.keys, self.values, self.mask = keys, values, mask
 
     def keep(self, rows: Tensor) -> None:
-        """Drop every row but these."""
-        self.keys, self.values = self.keys[:, rows], self.values[:, rows]
+        """Drop every row but these; one layer at a time, so that the old and the new never stand side by side."""
+        for kept in (self.keys, self.values):
+            for index, old in enumerate(kept):
+                kept[index] = old[rows]
         self.mask = self.mask[rows]
 
 
@@ -61,9 +63,7 @@ def sample(
 ) -> list[Sampled]:
     """Sample one completion for each request; the result is in the order of the requests."""
     decoder = _snapshot(policy, weights)
-    a_token = (
-        2 * len(decoder.layers) * weights.kv_heads * weights.head_size * decoder.layers[0].qkv.element_size()
-    )
+    a_token = 2 * 4 * len(decoder.layers) * weights.kv_heads * weights.head_size
     found: dict[int, Sampled] = {}
     for wave in waves(requests, settings, len(decoder.head), a_token):
         drawn = _sample_wave(policy.pad_id, decoder, [requests[i] for i in wave], settings)
@@ -118,15 +118,15 @@ def _prefill(
     ids_PT, lengths_P = pad_right(prompts, pad_id)
     width = ids_PT.shape[1]
     cos, sin = shape.cos_TD[:width], shape.sin_TD[:width]
-    sizes = (len(decoder.layers), len(which_B), kept, width + room, size)
-    keys, values = torch.empty(sizes), torch.empty(sizes)
+    sizes = (len(which_B), kept, width + room, size)
+    keys, values = ([torch.empty(sizes) for _ in decoder.layers] for _ in range(2))
     x = F.embedding(ids_PT, shape.embedding).float()
     for index, layer in enumerate(decoder.layers):
         qkv = _product(_norm(x, shape.epsilon), layer.qkv, layer.bias).float()
         qkv = qkv.unflatten(-1, (heads + 2 * kept, size))
         q, k, v = qkv.transpose(1, 2).split([heads, kept, kept], dim=1)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        keys[index, :, :, :width], values[index, :, :, :width] = k[which_B], v[which_B]
+        keys[index][:, :, :width], values[index][:, :, :width] = k[which_B], v[which_B]
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads != kept)
         x = _finish_layer(x, mixed.transpose(1, 2).flatten(-2), layer, shape.epsilon)
     last = x[torch.arange(len(prompts)), lengths_P - 1]
@@ -149,7 +149,7 @@ def _decode(
 ) -> list[Sampled]:  # fmt: skip
     record = Record(len(x), settings.max_new_tokens, x.device)
     active = torch.arange(len(x))
-    column = cache.keys.shape[3] - settings.max_new_tokens
+    column = cache.keys[0].shape[2] - settings.max_new_tokens
     for step in range(settings.max_new_tokens):
         logits = F.linear(_norm(x, decoder.shape.epsilon), decoder.head, decoder.bias)
         drawn = draw(logits / settings.temperature, uniforms_BT[active, step])
@@ -177,8 +177,8 @@ def _step(decoder: _Decoder, cache: _Cache, token_B: Tensor, position_B: Tensor,
         qkv = _product(_norm(x, shape.epsilon), layer.qkv, layer.bias).float()
         qkv = qkv.view(rows, heads + 2 * kept, size)
         rotated = rotate(qkv[:, : heads + kept], cos, sin)
-        cache.keys[index, :, :, column] = rotated[:, heads:]
-        cache.values[index, :, :, column] = qkv[:, heads + kept :]
+        cache.keys[index][:, :, column] = rotated[:, heads:]
+        cache.values[index][:, :, column] = qkv[:, heads + kept :]
         keys = cache.keys[index].flatten(0, 1)[:, : column + 1]
         values = cache.values[index].flatten(0, 1)[:, : column + 1]
         query = rotated[:, :heads].reshape(rows * kept, heads // kept, size)  # each key head's queries

@@ -39,6 +39,11 @@ class Sampled(NamedTuple):
     finish_reason: FinishReason
 
 
+def row_bytes(columns: int, vocabulary: int, bytes_a_token: int) -> int:
+    """Bytes of one row's cache, twice because retiring copies it, and of its logits."""
+    return 2 * columns * bytes_a_token + COPIES_OF_LOGITS * 4 * vocabulary
+
+
 def waves(
     requests: Sequence[Request], settings: SamplingSettings, vocabulary: int, bytes_a_token: int
 ) -> list[list[int]]:
@@ -48,17 +53,17 @@ def waves(
         vocabulary: width of the logits. bytes_a_token: of keys and values in all layers.
     """
 
-    def row_bytes(index: int) -> int:
+    def size_of(index: int) -> int:
         columns = len(requests[index].prompt_ids) + settings.max_new_tokens
-        return 2 * columns * bytes_a_token + COPIES_OF_LOGITS * 4 * vocabulary  # twice: retiring copies
+        return row_bytes(columns, vocabulary, bytes_a_token)
 
     order = list(range(len(requests)))
-    if len(order) * max(map(row_bytes, order)) <= WAVE_BYTES:
+    if len(order) * max(map(size_of, order)) <= WAVE_BYTES:
         return [order]
     order.sort(key=lambda i: (len(requests[i].prompt_ids), requests[i].prompt_ids))
     found: list[list[int]] = [[]]
     for index in order:
-        if found[-1] and (len(found[-1]) + 1) * row_bytes(index) > WAVE_BYTES:
+        if found[-1] and (len(found[-1]) + 1) * size_of(index) > WAVE_BYTES:
             found.append([])
         found[-1].append(index)
     return found

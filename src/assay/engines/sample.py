@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from assay.engines import local_llama
 from assay.engines.request import Request, Sampled, SamplingSettings
 from assay.errors import BadInput
+from assay.models.memory import give_back
 from assay.models.policy import Policy
 
 
@@ -25,6 +26,14 @@ def sample(policy: Policy, requests: Sequence[Request], settings: SamplingSettin
             f"a prompt of {longest} tokens plus max_new_tokens={settings.max_new_tokens} exceeds the model's "
             f"{policy.max_positions} positions; lower max_new_tokens or shorten the prompts"
         )
+    drawn = _with_engine(policy, requests, settings, columns)
+    give_back()
+    return drawn
+
+
+def _with_engine(
+    policy: Policy, requests: Sequence[Request], settings: SamplingSettings, columns: int
+) -> list[Sampled]:
     weights = policy.llama_weights(columns)
     if weights is not None:
         return local_llama.sample(policy, weights, requests, settings)

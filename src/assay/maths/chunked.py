@@ -23,6 +23,7 @@ from assay.errors import BadInput
 from assay.maths.kl import exact_kl
 from assay.maths.logprobs import TokenLogprobs, check_temperature
 
+WIDE = 8192  # vocabulary from which taking the logits in chunks pays
 CHUNK_BYTES = 1 << 24
 MAX_ROWS = 1024
 

@@ -16,11 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from assay.maths.chunked import chunked_kl, chunked_logprobs
+from assay.maths.chunked import WIDE, chunked_kl, chunked_logprobs
 from assay.models.policy import Policy
 from assay.models.tiny_policy import pad_right
-
-WIDE = 8192  # vocabulary from which logits are taken in chunks
 
 
 class TokenRows(NamedTuple):

@@ -17,8 +17,8 @@ def model_notes(config: RunConfig, tasks: TaskSet, start: Policy) -> list[str]:
     if config.model == "tiny":
         return []
     from assay.models.locate import model_folder
-    from assay.models.memory import estimate_memory
     from assay.models.sampling_settings import inherited_sampling_note
+    from assay.train.memory import estimate_memory
 
     longest = max((str(task["prompt"]) for task in list(tasks.train)[:PROMPTS]), key=len)
     estimate = estimate_memory(start, config, prompt_tokens=len(start.encode_prompt(longest)))

@@ -24,6 +24,7 @@ from assay.engines.uniforms import keyed_integer
 from assay.errors import ContractBroken
 from assay.maths.importance import sampler_gap
 from assay.maths.kl import kl_estimate
+from assay.models.memory import give_back
 from assay.models.policy import Policy
 from assay.records.rollout import Rollout
 from assay.train.ahead import Ahead
@@ -129,6 +130,7 @@ class Trainer:
         metrics |= self._gap(prepared) | self._update(prepared)
         metrics |= self._hold_kl(prepared) | self.collector.difficulty()
         self.step += 1
+        give_back()
         ended = time.perf_counter()
         clock = {
             "time/collect": collected_at - started,

@@ -1,0 +1,98 @@
+"""How much memory a run needs, counted before it starts.
+
+Counted: the libraries, weights (of the trained and of the start policy), gradients, AdamW's two moments, the
+activations and logits of one micro-batch, and what the sampler holds: a copy of the weights, and the cache and
+logits of one wave. Not counted: the reward's own workers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assay.config import RunConfig
+from assay.engines.request import WAVE_BYTES, row_bytes
+from assay.maths.chunked import CHUNK_BYTES, WIDE
+from assay.models.memory import cache_bytes_a_token, layers_of
+
+if TYPE_CHECKING:
+    from assay.models.policy import Policy
+
+GIB = 2.0**30
+LIBRARIES = int(0.6 * GIB)  # the interpreter with torch and transformers
+LIVE_LOGITS = 5  # copies of a micro-batch's logits at the peak: logits, log-probs, p log p and two gradients
+
+
+class Estimate(NamedTuple):
+    """Bytes by part."""
+
+    libraries: int
+    weights: int
+    gradients: int
+    optimiser: int
+    activations: int
+    logits: int
+    cache: int
+
+    @property
+    def total(self) -> int:
+        """The largest sum at any time: the sampler's cache and the update's tensors are never alive together."""
+        update = self.gradients + self.activations + self.logits
+        return self.libraries + self.weights + self.optimiser + max(update, self.cache)
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {value / GIB:.2f}" for name, value in self._asdict().items())
+        return f"this will need about {self.total / GIB:.1f} GiB: {parts} (sampling and updating take turns)"
+
+
+def estimate_memory(policy: Policy, config: RunConfig, *, prompt_tokens: int) -> Estimate:
+    """Estimate the peak of a run.
+
+    Args:
+        policy: the start policy. config: sizes of batch, group and micro-batch, and the adapter.
+        prompt_tokens: length of a long prompt.
+    """
+    module: Any = policy.module
+    head = module.get_output_embeddings().weight
+    parameters = sum(p.numel() for p in module.parameters())
+    weights = sum(p.numel() * p.element_size() for p in module.parameters())
+    trained = policy.parameters_count if config.lora is None else lora_parameters(module, config.lora.rank)
+    rows = min(config.micro_batch_size, config.batch_size)
+    sampled = max(config.batch_size, config.eval_prompts * config.eval_samples)
+    columns = prompt_tokens + config.max_new_tokens
+    wave = min(sampled * row_bytes(columns, len(head), cache_bytes_a_token(policy)), WAVE_BYTES)
+    copy = parameters * (2 if policy.dtype == "bfloat16" else 4) + 4 * head.numel()
+    if len(head) < WIDE:
+        logits = LIVE_LOGITS * 4 * rows * config.max_new_tokens * len(head)
+    else:  # a few blocks, and the head's gradient
+        logits = LIVE_LOGITS * CHUNK_BYTES + 4 * head.numel() * (config.lora is None)
+    return Estimate(
+        libraries=LIBRARIES,
+        weights=weights + (4 * trained),
+        gradients=4 * trained,
+        optimiser=8 * trained,
+        activations=_activations(policy, config, rows, prompt_tokens),
+        logits=logits,
+        cache=copy + wave,
+    )
+
+
+def _activations(policy: Policy, config: RunConfig, rows: int, prompt_tokens: int) -> int:
+    """Bytes kept for the backward pass: a layer's tensors, one a token, and the keys and values each row looks at."""
+    text: Any = policy.module.config.get_text_config()
+    hidden, inner = text.hidden_size, getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    pair = cache_bytes_a_token(policy) // (4 * layers_of(policy.module))
+    tokens = rows * (config.max_new_tokens + prompt_tokens / config.group_size)
+    layer = tokens * (6 * hidden + 3 * (hidden + pair) + 4 * inner)
+    layer += rows * (prompt_tokens + config.max_new_tokens) * pair
+    kept = 1 if config.gradient_checkpointing else layers_of(policy.module)
+    return int(4 * (layer * kept + tokens * hidden * layers_of(policy.module)))
+
+
+def lora_parameters(module: Any, rank: int) -> int:
+    """Parameters of adapters on every linear layer but the head."""
+    head = module.get_output_embeddings()
+    return sum(
+        rank * sum(part.weight.shape)
+        for part in module.modules()
+        if part is not head and type(part).__name__ in ("Linear", "Conv1D")
+    )
