@@ -290,9 +290,10 @@ def parts_of(shape: Shape, lengths: str) -> dict[str, Work]:
     last = spread(rows, shape.tokens) if lengths == "spread" else [shape.tokens] * rows
     active = [sum(length > step for length in last) for step in range(shape.tokens)]
     drawn = sum(last)
+    seen = sum(rows * (PROMPT_TOKENS + step) for step, rows in enumerate(active[1:], 1))
     return {
-        "generate": Work([prompts, *active[1:]], active, 1, optimiser=False),
-        "update": Work([prompts + drawn], [drawn], 3, optimiser=True),
+        "generate": Work([prompts, *active[1:]], active, seen, 1, optimiser=False),
+        "update": Work([prompts + drawn], [drawn], 0, 3, optimiser=True),
     }
 
 

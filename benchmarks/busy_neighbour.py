@@ -22,8 +22,9 @@ from against_trl import OURS, SHAPES, TRL, Contender, write_model
 
 @contextmanager
 def neighbour() -> Generator[None]:
-    """A process that counts."""
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    """A process that is busy until this one is gone."""
+    code = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"
+    busy = subprocess.Popen([sys.executable, "-c", code, str(os.getpid())])
     try:
         yield
     finally:

@@ -11,10 +11,15 @@ from typing import Any, NamedTuple
 
 
 class Work(NamedTuple):
-    """One part of a step. rows: of the body's products, by pass; head_rows: of the head's; passes: 3 with backward."""
+    """One part of a step.
+
+    rows: of the body's products, by pass; head_rows: of the head's; seen: positions that attention reads from a cache,
+    over all rows; passes: 3 with backward.
+    """
 
     rows: Sequence[int]
     head_rows: Sequence[int]
+    seen: int
     passes: int
     optimiser: bool
 
@@ -86,7 +91,7 @@ def floor_of(shape: Any, work: Work, dtype: str) -> Floor:
 
     def bare(rows: int, inputs: int, outputs: int) -> float:
         left, right = torch.randn(rows, inputs, dtype=kind), torch.randn(outputs, inputs, dtype=kind)
-        return best(lambda: torch.nn.functional.linear(left, right), 0.05)
+        return best(lambda: torch.nn.functional.linear(left, right), 0.02)
 
     seconds = 0.0
     for rows in set(work.rows):
@@ -98,7 +103,8 @@ def floor_of(shape: Any, work: Work, dtype: str) -> Floor:
     size, head = kind.itemsize, shape.vocabulary * shape.hidden
     weights = work.passes * size * (body(shape) * len(work.rows) + head * len(work.head_rows))
     logits = 2 * work.passes * 4 * shape.vocabulary * sum(work.head_rows)  # written and read, float32
-    moments = (
-        28 * (body(shape) + head) * work.optimiser
-    )  # AdamW: weight, gradient and two moments in, three out
-    return Floor(flops(shape, work) / matmul_rate(dtype), seconds, (weights + logits + moments) / bandwidth())
+    cached = 2 * 4 * shape.hidden * shape.layers * work.seen  # keys and values, float32
+    # AdamW reads a weight, its gradient and two moments, and writes three of them.
+    moments = 28 * (body(shape) + head) * work.optimiser
+    least = (weights + logits + cached + moments) / bandwidth()
+    return Floor(flops(shape, work) / matmul_rate(dtype), seconds, least)

@@ -45,6 +45,19 @@ def test_sampler_and_trainer_log_probs_agree(policy, temperature):
         )
 
 
+def test_prompts_of_one_length_need_no_mask_and_agree_too(policy):
+    prompts = [policy.encode_prompt(f"sort {digits}:\n") for digits in (31, 52, 70)]
+    assert len({len(prompt) for prompt in prompts}) == 1
+    requests = [Request(prompt, ("train:1", str(p), s)) for p, prompt in enumerate(prompts) for s in range(8)]
+    drawn = sample(policy, requests, SamplingSettings(max_new_tokens=12))
+    assert len({len(one.token_ids) for one in drawn}) > 2, "rows retire at different steps"
+    rows = TokenRows([request.prompt_ids for request in requests], [one.token_ids for one in drawn])
+    with torch.no_grad():
+        logp_BT = token_scores(policy, rows, 1.0).logp_BT
+    for i, one in enumerate(drawn):
+        assert logp_BT[i, : len(one.logprobs)].tolist() == pytest.approx(one.logprobs, abs=1e-5)
+
+
 def test_a_completion_depends_on_its_key_alone(policy):
     requests = requests_of(policy)
     together = sample(policy, requests, SETTINGS)
