@@ -44,3 +44,5 @@ bench: install
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[trl]'
 	$(BIN)/python benchmarks/against_trl.py
 	$(BIN)/python benchmarks/against_trl.py --lengths spread
+	$(BIN)/python benchmarks/busy_neighbour.py
+	$(BIN)/python benchmarks/truth_vs_trl.py --methods grpo:sorting grpo:proofs
