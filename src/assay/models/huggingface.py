@@ -249,7 +249,11 @@ class HuggingFacePolicy(Policy):
 
     def sharding_copy(self) -> HuggingFacePolicy:
         """A copy of everything, whose layers run once a row batch: processes that split it stay in step."""
-        twin = self._with(copy.deepcopy(self.module))
+        return self._with(copy.deepcopy(self.module)).with_rows_whole()
+
+    def with_rows_whole(self) -> HuggingFacePolicy:
+        """The same weights, run as :meth:`sharding_copy` runs its own: equal weights give equal log-probs."""
+        twin = self._with(self.module)
         twin.shares_prompts = False
         return twin
 

@@ -70,6 +70,10 @@ class DistributedTrainer(Trainer):
         if self.sharded:
             assert isinstance(self.policy, HuggingFacePolicy)  # the configuration refuses any other
             self._applied: Any = shard(Applied(self.policy.sharding_copy()))
+            if isinstance(
+                self.reference, HuggingFacePolicy
+            ):  # by the policy's path: else rounding is their KL
+                self.reference = self.reference.with_rows_whole()
             self._trainable = [p for p in self._applied.parameters() if p.requires_grad]
             settings = {
                 name: self.optimiser.defaults[name] for name in ("lr", "betas", "eps", "weight_decay")
