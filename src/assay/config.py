@@ -130,11 +130,15 @@ class VllmOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: str = Field(default="http://127.0.0.1:8000", description="where the server listens")
+    url: str = Field(
+        default="http://127.0.0.1:8000", pattern="^https?://.", description="where the server listens"
+    )
     folder: str | None = Field(
         default=None, description="the model folder the server was started on; its weights are replaced"
     )
-    timeout: float = Field(default=600.0, gt=0, description="seconds for one answer of the server")
+    timeout: float = Field(
+        default=600.0, gt=0, allow_inf_nan=False, description="seconds for one answer of the server"
+    )
     colocated: bool = Field(default=False, description="run vLLM inside this process instead of a server")
     memory: float = Field(default=0.3, gt=0, lt=1, description="colocated: vLLM's share of the accelerator")
 
@@ -144,6 +148,10 @@ class VllmOptions(BaseModel):
             raise ValueError(
                 "expected either vllm.colocated=true or vllm.folder, the model folder a server was started on"
             )
+        idle = self.model_fields_set & ({"url", "timeout"} if self.colocated else {"memory"})
+        if idle:
+            where = "of a server" if self.colocated else "of a colocated vLLM"
+            raise ValueError(f"vllm.{min(idle)} is an option {where}; leave it out")
         return self
 
 

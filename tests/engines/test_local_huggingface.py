@@ -7,6 +7,7 @@ from tests.hub_models import make_folder
 import assay.engines.request as engine_requests
 from assay.config import LoraOptions, ModelOptions
 from assay.engines import local_huggingface, local_llama
+from assay.engines.inverse_cdf import draw
 from assay.engines.request import Request, SamplingSettings
 from assay.engines.sample import sample
 from assay.errors import BadInput
@@ -185,3 +186,12 @@ def test_a_trained_adapter_and_half_precision_are_sampled_as_they_are_trained(tm
         ]
     )
     assert difference.mean() < (2e-2 if options.dtype == "bfloat16" else 1e-5)
+
+
+def test_entropy_is_not_rounded_under_autocast():
+    logits = torch.randn(8, 280, generator=torch.Generator().manual_seed(0)) * 3
+    uniforms = torch.rand(8, generator=torch.Generator().manual_seed(1))
+    plain = draw(logits, uniforms)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = draw(logits, uniforms)
+    torch.testing.assert_close(rounded.entropy_B, plain.entropy_B, atol=1e-6, rtol=1e-6)

@@ -130,6 +130,45 @@ def test_an_engine_that_keeps_its_old_weights_stops_the_run(model, stand_in):
         sampler(moved(policy, 1.1), requests, SETTINGS)
 
 
+def test_a_prompt_that_does_not_fit_is_refused(model, stand_in):
+    policy = HuggingFacePolicy.load(model)
+    long = [Request([5] * policy.max_positions, ("train:1", "0", 0))]
+    with pytest.raises(BadInput, match="positions"):
+        ColocatedVllm(COLOCATED)(policy, long, SETTINGS)
+
+
+def test_certain_log_probs_are_no_sign_of_old_weights(model, stand_in, monkeypatch):
+    policy = HuggingFacePolicy.load(model)
+    sampler, requests = ColocatedVllm(COLOCATED), requests_of(policy)
+    sampler(policy, requests, SETTINGS)
+    monkeypatch.setattr(sampler, "probe", lambda prompt: [0.0] * 4)
+    sampler(moved(policy, 1.1), requests, SETTINGS)
+
+
+def test_an_engine_that_cannot_start_is_one_line(model, stand_in, monkeypatch):
+    def fail(self, **asked):
+        raise ValueError("no room for the cache")
+
+    monkeypatch.setattr(stand_in, "__init__", fail)
+    policy = HuggingFacePolicy.load(model)
+    with pytest.raises(BadInput, match="could not start: no room"):
+        ColocatedVllm(COLOCATED)(policy, requests_of(policy), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"colocated": True, "timeout": 3},
+        {"folder": "x", "memory": 0.9},
+        {"folder": "x", "url": "foo"},
+        {"folder": "x", "timeout": float("inf")},
+    ],
+)
+def test_an_option_that_means_nothing_is_refused(asked):
+    with pytest.raises(BadInput, match="vllm"):
+        build_config({"model": "folder", "vllm": asked})
+
+
 def test_without_vllm_one_line_says_so(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match="not installed"):

@@ -336,6 +336,15 @@ def test_the_memory_estimate_adds_up_and_moves_with_what_costs(policy):
     assert small.logits == plain.logits // 8
     saved = estimate_memory(policy, RunConfig(model="x", gradient_checkpointing=True), prompt_tokens=10)
     assert saved.activations < plain.activations
+    one = estimate_memory(policy, RunConfig(model="x", micro_batch_size=1), prompt_tokens=512)
+    group = estimate_memory(policy, RunConfig(model="x", micro_batch_size=8), prompt_tokens=512)
+    assert one.activations > group.activations / 8, (
+        "a prompt is run whole, however few of its group are in the part"
+    )
+    both = estimate_memory(policy, RunConfig(model="x", overlap=True), prompt_tokens=10)
+    assert both.total > plain.total
+    critic = estimate_memory(policy, RunConfig(model="x", algorithm="ppo"), prompt_tokens=10)
+    assert critic.optimiser == 2 * plain.optimiser
     assert str(plain).startswith("this will need about 0.")
     for part in ("weights", "optimiser", "logits", "cache"):
         assert part in str(plain)

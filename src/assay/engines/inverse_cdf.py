@@ -39,9 +39,10 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, *, block: int | None = None) -> D
     total_B = mass_BV.sum(-1)
     token_B = _invert(mass_BV, uniform_B, block or max(16, math.isqrt(mass_BV.shape[1])))
     picked = shifted_BV.gather(1, token_B[:, None]).squeeze(1) - total_B.log()
-    surprise_B = torch.linalg.vecdot(mass_BV, shifted_BV)
-    if not bool(surprise_B.isfinite().all()):  # 0 times -inf
-        surprise_B = torch.linalg.vecdot(mass_BV, shifted_BV.clamp_min(-1e4))
+    with torch.autocast(mass_BV.device.type, enabled=False):  # which would round this product to bfloat16
+        surprise_B = torch.linalg.vecdot(mass_BV, shifted_BV)
+        if not bool(surprise_B.isfinite().all()):  # 0 times -inf
+            surprise_B = torch.linalg.vecdot(mass_BV, shifted_BV.clamp_min(-1e4))
     return Drawn(token_B, picked, total_B.log() - surprise_B / total_B)
 
 

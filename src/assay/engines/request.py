@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from assay.engines.uniforms import SampleKey
+from assay.errors import BadInput
 from assay.records.rollout import FinishReason
 
 WAVE_BYTES = 1 << 30  # of cache and logits in one wave
-COPIES_OF_LOGITS = 6  # alive at once while a token is drawn, float64 counted twice
+COPIES_OF_LOGITS = 6  # alive at once while a token is drawn
 
 
 class Request(NamedTuple):
@@ -39,8 +40,24 @@ class Sampled(NamedTuple):
     finish_reason: FinishReason
 
 
+def expect_fit(requests: Sequence[Request], settings: SamplingSettings, positions: int) -> int:
+    """The columns that the longest of some requests takes.
+
+    Raises:
+        BadInput: more than the model has positions.
+    """
+    longest = max(len(request.prompt_ids) for request in requests)
+    columns = longest + settings.max_new_tokens
+    if columns > positions:
+        raise BadInput(
+            f"a prompt of {longest} tokens plus max_new_tokens={settings.max_new_tokens} exceeds the model's "
+            f"{positions} positions; lower max_new_tokens or shorten the prompts"
+        )
+    return columns
+
+
 def row_bytes(columns: int, vocabulary: int, bytes_a_token: int) -> int:
-    """Bytes of one row's cache, twice because retiring copies it, and of its logits."""
+    """Bytes of one row's cache, twice because retiring may copy it whole, and of its logits."""
     return 2 * columns * bytes_a_token + COPIES_OF_LOGITS * 4 * vocabulary
 
 

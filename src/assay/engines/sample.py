@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from assay.engines import local_llama
-from assay.engines.request import Request, Sampled, SamplingSettings
-from assay.errors import BadInput
+from assay.engines.request import Request, Sampled, SamplingSettings, expect_fit
 from assay.models.memory import give_back
 from assay.models.policy import Policy
 
@@ -19,13 +18,7 @@ def sample(policy: Policy, requests: Sequence[Request], settings: SamplingSettin
     """
     if not requests:
         return []
-    longest = max(len(request.prompt_ids) for request in requests)
-    columns = longest + settings.max_new_tokens
-    if columns > policy.max_positions:
-        raise BadInput(
-            f"a prompt of {longest} tokens plus max_new_tokens={settings.max_new_tokens} exceeds the model's "
-            f"{policy.max_positions} positions; lower max_new_tokens or shorten the prompts"
-        )
+    columns = expect_fit(requests, settings, policy.max_positions)
     drawn = _with_engine(policy, requests, settings, columns)
     give_back()
     return drawn

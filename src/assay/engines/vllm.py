@@ -25,7 +25,7 @@ from torch import Tensor
 
 from assay.config import VllmOptions
 from assay.engines.pushed import PROBE_TOKENS, UNLIKELY, PushedSampler
-from assay.engines.request import Request, Sampled, SamplingSettings
+from assay.engines.request import Request, Sampled, SamplingSettings, expect_fit
 from assay.engines.uniforms import keyed_integer
 from assay.errors import BadInput, ContractBroken, RunStopped
 from assay.models.export import WEIGHTS_FILE, replace_weights
@@ -70,6 +70,7 @@ class VllmSampler(PushedSampler):
         if not requests:
             return []
         assert isinstance(policy, HuggingFacePolicy)  # the configuration refuses any other
+        expect_fit(requests, settings, policy.max_positions)
         self.push(policy, requests[0].prompt_ids)
         with ThreadPoolExecutor(min(AT_ONCE, len(requests))) as pool:
             answers = list(pool.map(lambda request: self._complete(policy, request, settings), requests))

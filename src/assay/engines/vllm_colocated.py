@@ -19,7 +19,7 @@ from torch import Tensor
 
 from assay.config import VllmOptions
 from assay.engines.pushed import PROBE_TOKENS, UNLIKELY, PushedSampler
-from assay.engines.request import Request, Sampled, SamplingSettings
+from assay.engines.request import Request, Sampled, SamplingSettings, expect_fit
 from assay.engines.uniforms import keyed_integer
 from assay.errors import BadInput, ContractBroken
 from assay.models.huggingface import HuggingFacePolicy
@@ -32,6 +32,12 @@ IN_THIS_PROCESS = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
 }
+
+
+ENOUGH, ROOM = (
+    2048,
+    4,
+)  # positions the engine is made for: these, or so many times the first batch's longest row
 
 
 class ColocatedVllm(PushedSampler):
@@ -58,8 +64,9 @@ class ColocatedVllm(PushedSampler):
         if not requests:
             return []
         assert isinstance(policy, HuggingFacePolicy)  # the configuration refuses any other
+        columns = expect_fit(requests, settings, policy.max_positions)
         if self.engine is None:
-            self.engine = self._make(policy)
+            self.engine = self._make(policy, min(policy.max_positions, max(ROOM * columns, ENOUGH)))
         self.push(policy, requests[0].prompt_ids)
         bias = dict.fromkeys(policy.forbidden, UNLIKELY)
         common = {
@@ -87,17 +94,20 @@ class ColocatedVllm(PushedSampler):
         common = {"max_tokens": PROBE_TOKENS, "temperature": 0.0, "logprobs": 0, "detokenize": False}
         return self._generate([prompt], [{**common, "ignore_eos": True}])[0][1]
 
-    def _make(self, policy: HuggingFacePolicy) -> Any:
+    def _make(self, policy: HuggingFacePolicy, positions: int) -> Any:
         for name, value in IN_THIS_PROCESS.items():
             os.environ.setdefault(name, value)
         vllm: Any = importlib.import_module("vllm")
         with tempfile.TemporaryDirectory() as folder:
             policy.module.config.save_pretrained(folder)
-            return vllm.LLM(
-                model=folder, skip_tokenizer_init=True, load_format="dummy", dtype=policy.dtype, enforce_eager=True,
-                logprobs_mode="processed_logprobs", generation_config="vllm", seed=0,
-                gpu_memory_utilization=self.options.memory,
-            )  # fmt: skip
+            try:
+                return vllm.LLM(
+                    model=folder, skip_tokenizer_init=True, load_format="dummy", dtype=policy.dtype,
+                    max_model_len=positions, enforce_eager=True, logprobs_mode="processed_logprobs",
+                    generation_config="vllm", seed=0, gpu_memory_utilization=self.options.memory,
+                )  # fmt: skip
+            except (ValueError, RuntimeError) as error:
+                raise BadInput(f"vllm.colocated=true: vLLM could not start: {error}") from error
 
     def _generate(
         self, prompts: Sequence[Sequence[int]], parameters: Sequence[dict[str, Any]]

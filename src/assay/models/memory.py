@@ -21,6 +21,7 @@ MALLINFO2 = [
     "fordblks",
     "keepcost",
 ]
+_GIVEN = [0]  # free bytes that were given back already: the C library goes on counting them
 KEPT_FREED = 1 << 29  # bytes the C library may keep before they are given back
 
 
@@ -61,5 +62,6 @@ def give_back() -> None:
     Sampling and updating free blocks that the other cannot use, so what it keeps adds up over the steps.
     """
     library = _heap()
-    if library is not None and library.mallinfo2().fordblks > KEPT_FREED:
+    if library is not None and library.mallinfo2().fordblks > KEPT_FREED + _GIVEN[0]:
         library.malloc_trim(0)
+        _GIVEN[0] = library.mallinfo2().fordblks

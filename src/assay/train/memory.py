@@ -7,6 +7,7 @@ logits of one wave. Not counted: the reward's own workers.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay.config import RunConfig
@@ -32,16 +33,19 @@ class Estimate(NamedTuple):
     activations: int
     logits: int
     cache: int
+    together: bool = False
 
     @property
     def total(self) -> int:
-        """The largest sum at any time: the sampler's cache and the update's tensors are never alive together."""
+        """The largest sum at any time: what sampling and updating hold, both only if they are alive ``together``."""
         update = self.gradients + self.activations + self.logits
-        return self.libraries + self.weights + self.optimiser + max(update, self.cache)
+        largest = update + self.cache if self.together else max(update, self.cache)
+        return self.libraries + self.weights + self.optimiser + largest
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{name} {value / GIB:.2f}" for name, value in self._asdict().items())
-        return f"this will need about {self.total / GIB:.1f} GiB: {parts} (sampling and updating take turns)"
+        parts = ", ".join(f"{name} {value / GIB:.2f}" for name, value in list(self._asdict().items())[:-1])
+        how = "at once" if self.together else "take turns"
+        return f"this will need about {self.total / GIB:.1f} GiB: {parts} (sampling and updating {how})"
 
 
 def estimate_memory(policy: Policy, config: RunConfig, *, prompt_tokens: int) -> Estimate:
@@ -56,6 +60,8 @@ def estimate_memory(policy: Policy, config: RunConfig, *, prompt_tokens: int) ->
     parameters = sum(p.numel() for p in module.parameters())
     weights = sum(p.numel() * p.element_size() for p in module.parameters())
     trained = policy.parameters_count if config.lora is None else lora_parameters(module, config.lora.rank)
+    if config.algorithm == "ppo":
+        weights, trained = weights + 4 * trained, 2 * trained  # the critic
     rows = min(config.micro_batch_size, config.batch_size)
     sampled = max(config.batch_size, config.eval_prompts * config.eval_samples)
     columns = prompt_tokens + config.max_new_tokens
@@ -73,15 +79,19 @@ def estimate_memory(policy: Policy, config: RunConfig, *, prompt_tokens: int) ->
         activations=_activations(policy, config, rows, prompt_tokens),
         logits=logits,
         cache=copy + wave,
+        together=config.overlap or (config.vllm is not None and config.vllm.colocated),
     )
 
 
 def _activations(policy: Policy, config: RunConfig, rows: int, prompt_tokens: int) -> int:
     """Bytes kept for the backward pass: a layer's tensors, one a token, and the keys and values each row looks at."""
     text: Any = policy.module.config.get_text_config()
-    hidden, inner = text.hidden_size, getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    hidden = text.hidden_size
+    given = (getattr(text, name, None) for name in ("intermediate_size", "n_inner", "ffn_dim"))
+    inner = next((size for size in given if size), 4 * hidden)
     pair = cache_bytes_a_token(policy) // (4 * layers_of(policy.module))
-    tokens = rows * (config.max_new_tokens + prompt_tokens / config.group_size)
+    prompts = rows if config.gradient_checkpointing else math.ceil(rows / config.group_size)
+    tokens = rows * config.max_new_tokens + prompts * prompt_tokens
     layer = tokens * (6 * hidden + 3 * (hidden + pair) + 4 * inner)
     layer += rows * (prompt_tokens + config.max_new_tokens) * pair
     kept = 1 if config.gradient_checkpointing else layers_of(policy.module)
