@@ -148,10 +148,11 @@ class VllmOptions(BaseModel):
             raise ValueError(
                 "expected either vllm.colocated=true or vllm.folder, the model folder a server was started on"
             )
-        idle = self.model_fields_set & ({"url", "timeout"} if self.colocated else {"memory"})
-        if idle:
-            where = "of a server" if self.colocated else "of a colocated vLLM"
-            raise ValueError(f"vllm.{min(idle)} is an option {where}; leave it out")
+        others = ("url", "timeout") if self.colocated else ("memory",)
+        for name in others:  # a run folder holds every key, so being given is no sign of being asked for
+            if getattr(self, name) != type(self).model_fields[name].default:
+                where = "of a server" if self.colocated else "of a colocated vLLM"
+                raise ValueError(f"vllm.{name} is an option {where}; leave it out")
         return self
 
 

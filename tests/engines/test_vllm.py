@@ -161,16 +161,21 @@ def test_a_server_that_keeps_its_old_weights_stops_the_run(model, server):
         sampler(moved(policy, 1.1), requests, SETTINGS)
 
 
-def test_an_adapter_is_merged_into_what_the_server_gets(model, server):
-    policy = HuggingFacePolicy.load(model, ModelOptions(lora=LoraOptions(rank=2))).trainable_copy()
+def check_adapter(folder, sampler):
+    """The samples are the adapted policy's, and not the base's."""
+    policy = HuggingFacePolicy.load(folder, ModelOptions(lora=LoraOptions(rank=2))).trainable_copy()
     with torch.no_grad():
         for name, parameter in policy.module.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(0, 0.3)
     requests = requests_of(policy)
-    drawn = VllmSampler(options_of(server))(policy, requests, SETTINGS)
+    drawn = sampler(policy, requests, SETTINGS)
     assert gap(policy, requests, drawn, 0.9) < 1e-4
-    assert gap(HuggingFacePolicy.load(model), requests, drawn, 0.9) > 0.01
+    assert gap(HuggingFacePolicy.load(folder), requests, drawn, 0.9) > 0.01
+
+
+def test_an_adapter_is_merged_into_what_the_server_gets(model, server):
+    check_adapter(model, VllmSampler(options_of(server)))
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "gpt2"])  # tied heads, and transposed layers

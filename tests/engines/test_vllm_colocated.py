@@ -12,12 +12,11 @@ import sys
 import types
 
 import pytest
-import torch
-from tests.engines.test_vllm import SETTINGS, gap, moved, requests_of
+from tests.engines.test_vllm import SETTINGS, check_adapter, gap, moved, requests_of
 from tests.hub_models import make_folder
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from assay.config import LoraOptions, ModelOptions, VllmOptions, build_config
+from assay.config import ModelOptions, RunConfig, VllmOptions, build_config
 from assay.engines import local_huggingface
 from assay.engines.request import Request, SamplingSettings
 from assay.engines.vllm_colocated import ColocatedVllm
@@ -100,25 +99,13 @@ def check_samples_and_new_weights(policy, requests):
     assert gap(other, requests, drawn, 0.9) < 1e-4 < gap(policy, requests, drawn, 0.9)
 
 
-def check_adapter(folder):
-    policy = HuggingFacePolicy.load(folder, ModelOptions(lora=LoraOptions(rank=2))).trainable_copy()
-    with torch.no_grad():
-        for name, parameter in policy.module.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(0, 0.3)
-    requests = requests_of(policy)
-    drawn = ColocatedVllm(COLOCATED)(policy, requests, SETTINGS)
-    assert gap(policy, requests, drawn, 0.9) < 1e-4
-    assert gap(HuggingFacePolicy.load(folder), requests, drawn, 0.9) > 0.01
-
-
 def test_samples_are_the_policys_and_new_weights_reach_the_engine(model, stand_in):
     policy = HuggingFacePolicy.load(model)
     check_samples_and_new_weights(policy, requests_of(policy, samples=6))
 
 
 def test_an_adapter_is_merged(model, stand_in):
-    check_adapter(model)
+    check_adapter(model, ColocatedVllm(COLOCATED))
 
 
 def test_an_engine_that_keeps_its_old_weights_stops_the_run(model, stand_in):
@@ -169,6 +156,12 @@ def test_an_option_that_means_nothing_is_refused(asked):
         build_config({"model": "folder", "vllm": asked})
 
 
+@pytest.mark.parametrize("asked", [{"colocated": True}, {"folder": "x"}])
+def test_a_run_folder_with_every_key_is_read_again(asked):
+    config = build_config({"model": "folder", "vllm": asked})
+    assert RunConfig.model_validate(config.model_dump(mode="json")) == config
+
+
 def test_without_vllm_one_line_says_so(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match="not installed"):
@@ -192,7 +185,7 @@ def test_a_real_engine_in_this_process(tmp_path):
         "import sys; from tests.engines import test_vllm_colocated as here\n"
         "policy = here.HuggingFacePolicy.load(sys.argv[1])\n"
         "here.check_samples_and_new_weights(policy, here.requests_of(policy, samples=8))\n"
-        "here.check_adapter(sys.argv[1])\n"
+        "here.check_adapter(sys.argv[1], here.ColocatedVllm(here.COLOCATED))\n"
     )
     done = subprocess.run(
         [python, "-c", code, str(tmp_path / "model")], capture_output=True, text=True, check=False

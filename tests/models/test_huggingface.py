@@ -345,6 +345,7 @@ def test_the_memory_estimate_adds_up_and_moves_with_what_costs(policy):
     assert both.total > plain.total
     critic = estimate_memory(policy, RunConfig(model="x", algorithm="ppo"), prompt_tokens=10)
     assert critic.optimiser == 2 * plain.optimiser
+    assert critic.weights == 3 * weights, "of the start policy, the policy and the critic"
     assert str(plain).startswith("this will need about 0.")
     for part in ("weights", "optimiser", "logits", "cache"):
         assert part in str(plain)

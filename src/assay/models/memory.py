@@ -9,19 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from assay.models.policy import Policy
 
-MALLINFO2 = [
-    "arena",
-    "ordblks",
-    "smblks",
-    "hblks",
-    "hblkhd",
-    "usmblks",
-    "fsmblks",
-    "uordblks",
-    "fordblks",
-    "keepcost",
-]
-_GIVEN = [0]  # free bytes that were given back already: the C library goes on counting them
 KEPT_FREED = 1 << 29  # bytes the C library may keep before they are given back
 
 
@@ -43,7 +30,7 @@ def cache_bytes_a_token(policy: Policy) -> int:
 class _Heap(ctypes.Structure):
     """The C library's ``struct mallinfo2``."""
 
-    _fields_ = [(name, ctypes.c_size_t) for name in MALLINFO2]
+    _fields_ = [("others", ctypes.c_size_t * 8), ("fordblks", ctypes.c_size_t), ("keepcost", ctypes.c_size_t)]
 
 
 @cache
@@ -59,9 +46,9 @@ def _heap() -> Any:
 def give_back() -> None:
     """Return freed memory to the system where the C library keeps much of it.
 
-    Sampling and updating free blocks that the other cannot use, so what it keeps adds up over the steps.
+    Sampling and updating free blocks that the other cannot use, so what it keeps adds up over the steps. The library
+    goes on counting what it has given back, so a call may find nothing to do; it takes milliseconds.
     """
     library = _heap()
-    if library is not None and library.mallinfo2().fordblks > KEPT_FREED + _GIVEN[0]:
+    if library is not None and library.mallinfo2().fordblks > KEPT_FREED:
         library.malloc_trim(0)
-        _GIVEN[0] = library.mallinfo2().fordblks

@@ -70,9 +70,8 @@ class DistributedTrainer(Trainer):
         if self.sharded:
             assert isinstance(self.policy, HuggingFacePolicy)  # the configuration refuses any other
             self._applied: Any = shard(Applied(self.policy.sharding_copy()))
-            if isinstance(
-                self.reference, HuggingFacePolicy
-            ):  # by the policy's path: else rounding is their KL
+            # By the policy's path, or their KL would be rounding, of which Adam makes a step.
+            if isinstance(self.reference, HuggingFacePolicy):
                 self.reference = self.reference.with_rows_whole()
             self._trainable = [p for p in self._applied.parameters() if p.requires_grad]
             settings = {

@@ -61,7 +61,7 @@ def estimate_memory(policy: Policy, config: RunConfig, *, prompt_tokens: int) ->
     weights = sum(p.numel() * p.element_size() for p in module.parameters())
     trained = policy.parameters_count if config.lora is None else lora_parameters(module, config.lora.rank)
     if config.algorithm == "ppo":
-        weights, trained = weights + 4 * trained, 2 * trained  # the critic
+        trained *= 2  # the critic
     rows = min(config.micro_batch_size, config.batch_size)
     sampled = max(config.batch_size, config.eval_prompts * config.eval_samples)
     columns = prompt_tokens + config.max_new_tokens
