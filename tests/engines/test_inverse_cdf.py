@@ -45,3 +45,12 @@ def test_log_probs_and_entropy_are_those_of_the_distribution():
     distribution = torch.distributions.Categorical(logits=logits)
     torch.testing.assert_close(drawn.logp_B, distribution.log_prob(drawn.token_B))
     torch.testing.assert_close(drawn.entropy_B, distribution.entropy())
+
+
+def test_the_last_block_may_be_shorter_than_the_others():
+    logits = torch.full((1, 21), -30.0)
+    logits[0, 16:] = torch.tensor([0.0, 1.0, 0.5, -0.5, 0.2])
+    uniforms = (torch.arange(2000) + 0.5) / 2000
+    drawn = draw(logits.expand(2000, -1), uniforms, block=8)
+    share = torch.bincount(drawn.token_B, minlength=21) / 2000
+    torch.testing.assert_close(share, logits[0].softmax(-1), atol=1e-3, rtol=0)

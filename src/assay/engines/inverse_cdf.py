@@ -59,7 +59,9 @@ def _invert(mass_BV: Tensor, uniform_B: Tensor, block: int) -> Tensor:
     total = mass.cumsum(-1, dtype=torch.float64)
     before = (total.gather(1, chosen[:, None]) - mass.gather(1, chosen[:, None])).squeeze(1)
     places = chosen[:, None] * block + torch.arange(block, device=chosen.device)
-    inside = mass_BV.gather(1, places.clamp_max(vocabulary - 1)).masked_fill(places >= vocabulary, 0.0)
+    inside = mass_BV.gather(
+        1, places.clamp_max(vocabulary - 1)
+    )  # the last token again, where a block is short
     within = ((uniform_B.double() * total[:, -1] - before) / inside.sum(-1).double()).clamp(0, 1 - 1e-9)
     return (chosen * block + _search(inside, within)).clamp_max(vocabulary - 1)
 
