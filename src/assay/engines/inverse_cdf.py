@@ -59,9 +59,8 @@ def _invert(mass_BV: Tensor, uniform_B: Tensor, block: int) -> Tensor:
     total = mass.cumsum(-1, dtype=torch.float64)
     before = (total.gather(1, chosen[:, None]) - mass.gather(1, chosen[:, None])).squeeze(1)
     places = chosen[:, None] * block + torch.arange(block, device=chosen.device)
-    inside = mass_BV.gather(
-        1, places.clamp_max(vocabulary - 1)
-    )  # the last token again, where a block is short
+    # A short block has the last token again in its place; what lies behind the block's mass is never reached.
+    inside = mass_BV.gather(1, places.clamp_max(vocabulary - 1))
     within = ((uniform_B.double() * total[:, -1] - before) / inside.sum(-1).double()).clamp(0, 1 - 1e-9)
     return (chosen * block + _search(inside, within)).clamp_max(vocabulary - 1)
 
