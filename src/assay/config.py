@@ -130,9 +130,7 @@ class VllmOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: str = Field(
-        default="http://127.0.0.1:8000", pattern="^https?://.", description="where the server listens"
-    )
+    url: str = Field(default="http://127.0.0.1:8000", description="where the server listens")
     folder: str | None = Field(
         default=None, description="the model folder the server was started on; its weights are replaced"
     )
@@ -144,6 +142,8 @@ class VllmOptions(BaseModel):
 
     @model_validator(mode="after")
     def _one_place(self) -> VllmOptions:
+        if not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"expected vllm.url like http://127.0.0.1:8000, got {self.url!r}")
         if self.colocated == (self.folder is not None):
             raise ValueError(
                 "expected either vllm.colocated=true or vllm.folder, the model folder a server was started on"

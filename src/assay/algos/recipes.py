@@ -69,7 +69,9 @@ def _build(name: str, recipe: Callable[..., Algorithm], options: Mapping[str, An
     try:
         return recipe(**options)
     except TypeError as error:
-        raise BadInput(f"{name} got an option of the wrong type: {error}") from error
+        texts = [f"{option}={value!r}" for option, value in options.items() if isinstance(value, str)]
+        which = f" among {', '.join(texts)} (a number is not a text)" if texts else ""
+        raise BadInput(f"{name} got an option of the wrong type{which}: {error}") from error
 
 
 def option_names(name: str) -> tuple[str, ...]:

@@ -66,10 +66,16 @@ def warm_start(
             if rates.at_1 >= settings.target:
                 break
     if not _inside(rates.at_1, settings.pass_at_1) or not _inside(rates.at_group, settings.pass_at_group):
+        easy = rates.at_1 > settings.pass_at_1[1] or rates.at_group > settings.pass_at_group[1]
+        change = (
+            f"they are easy for it: measure earlier (warm_start.check_every={max(1, update // 8)}), make them "
+            "harder, or widen warm_start.pass_at_1 and warm_start.pass_at_group"
+            if easy
+            else "raise warm_start.max_steps, or make the tasks easier"
+        )
         raise ContractBroken(
-            f"warm start: expected pass@1 in {settings.pass_at_1} and pass@G in {settings.pass_at_group}, got "
-            f"{rates.at_1:.3f} and {rates.at_group:.3f} after {settings.max_steps} updates at most; change "
-            "warm_start.max_steps, warm_start.target, or the difficulty of the tasks"
+            f"warm start: expected pass@1 in {settings.pass_at_1} and pass@G in {settings.pass_at_group} on training "
+            f"tasks, got {rates.at_1:.3f} and {rates.at_group:.3f} after {update} updates; {change}"
         )
     return WarmStarted(update, rates, loss)
 
