@@ -54,3 +54,20 @@ def test_the_last_block_may_be_shorter_than_the_others():
     drawn = draw(logits.expand(2000, -1), uniforms, block=8)
     share = torch.bincount(drawn.token_B, minlength=21) / 2000
     torch.testing.assert_close(share, logits[0].softmax(-1), atol=1e-3, rtol=0)
+
+
+def test_two_levels_by_default_over_a_wide_vocabulary():
+    logits = torch.randn(64, 5000, generator=torch.Generator().manual_seed(4)) * 2
+    uniforms = torch.rand(64, generator=torch.Generator().manual_seed(5))
+    drawn = draw(logits, uniforms)
+    before = logits.double().softmax(-1).cumsum(-1).gather(1, drawn.token_B[:, None]).squeeze(1)
+    mass = drawn.logp_B.double().exp()
+    assert bool(((before - mass - 1e-5 <= uniforms) & (uniforms <= before + 1e-5)).all())
+
+
+def test_entropy_leaves_out_what_cannot_be_drawn():
+    logits = torch.randn(9, 40, generator=torch.Generator().manual_seed(6))
+    closed = logits.clone()
+    closed[:, 20:] = float("-inf")
+    uniforms = torch.rand(9, generator=torch.Generator().manual_seed(7))
+    torch.testing.assert_close(draw(closed, uniforms).entropy_B, draw(logits[:, :20], uniforms).entropy_B)

@@ -188,10 +188,18 @@ def test_a_trained_adapter_and_half_precision_are_sampled_as_they_are_trained(tm
     assert difference.mean() < (2e-2 if options.dtype == "bfloat16" else 1e-5)
 
 
-def test_entropy_is_not_rounded_under_autocast():
-    logits = torch.randn(8, 280, generator=torch.Generator().manual_seed(0)) * 3
-    uniforms = torch.rand(8, generator=torch.Generator().manual_seed(1))
-    plain = draw(logits, uniforms)
-    with torch.autocast("cpu", torch.bfloat16):
-        rounded = draw(logits, uniforms)
-    torch.testing.assert_close(rounded.entropy_B, plain.entropy_B, atol=1e-6, rtol=1e-6)
+def test_entropy_is_not_rounded_under_autocast(tmp_path, monkeypatch):
+    folder = make_folder(tmp_path, "gpt2")
+    policy = HuggingFacePolicy.load(folder, ModelOptions(dtype="bfloat16"))
+    seen = []
+
+    def remember(logits, uniforms):
+        seen.append((logits, uniforms, draw(logits, uniforms)))
+        return seen[-1][-1]
+
+    monkeypatch.setattr(local_huggingface, "draw", remember)
+    sample(policy, requests_of(policy), SETTINGS)
+    assert len(seen) > 1
+    for logits, uniforms, drawn in seen:
+        plain = draw(logits, uniforms)
+        torch.testing.assert_close(drawn.entropy_B, plain.entropy_B, atol=1e-6, rtol=1e-6)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from assay.errors import BadInput
 from assay.models.checkpoint import load_policy, load_state, save_checkpoint
-from assay.models.packed import _Normalise, _Rotate
+from assay.models.packed import _Gate, _Normalise, _Pick, _Rotate
 from assay.models.tiny_policy import TinyPolicy, pad_right
 
 TEXTS = ["1. P -> Q premise\n2. P premise\n|- Q\n3. Q ->E 1 2\n", "sort 31524:\n12345\n"] * 20
@@ -110,13 +110,16 @@ def test_gradients_are_those_of_joined_rows(policy):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("shape", [(3, 5, 6), (1, 3, 4)])
-def test_rotation_and_norm_of_the_fast_path_have_their_derivatives(shape):
+@pytest.mark.parametrize(("rows", "heads", "size"), [(3, 5, 6), (1, 3, 4)])
+def test_the_parts_of_the_fast_path_have_their_derivatives(rows, heads, size):
     generator = torch.Generator().manual_seed(0)
-    qkv = torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
-    angle = torch.randn(shape[0], 1, shape[2] // 2, generator=generator, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda x: _Rotate.apply(x, angle.cos(), angle.sin(), 2), qkv)
-    assert torch.autograd.gradcheck(lambda x: _Normalise.apply(x, 1e-6), qkv)
+    x = torch.randn(rows, heads * size, generator=generator, dtype=torch.float64, requires_grad=True)
+    angle = torch.randn(rows, 1, size // 2, generator=generator, dtype=torch.float64)
+    turns = torch.polar(torch.ones_like(angle), angle)
+    assert torch.autograd.gradcheck(lambda x: _Rotate.apply(x * 1, turns, 2), x)
+    assert torch.autograd.gradcheck(lambda x: _Normalise.apply(x, 1e-6), x)
+    assert torch.autograd.gradcheck(_Gate.apply, x)
+    assert torch.autograd.gradcheck(lambda x: _Pick.apply(x, torch.tensor([rows - 1])), x)
 
 
 @given(st.text(max_size=60))

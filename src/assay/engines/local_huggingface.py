@@ -74,7 +74,7 @@ def _decode(
     for step in range(settings.max_new_tokens):
         with torch.autocast(policy.device.type, enabled=False):
             logits = F.linear(hidden_BH, head.weight, head.bias)
-        drawn = draw(scaled(logits, settings.temperature), uniforms_BT[active, step])
+            drawn = draw(scaled(logits, settings.temperature), uniforms_BT[active, step])
         alive = record.note(active, step, drawn, head.ends)
         if not bool(alive.any()) or step + 1 == settings.max_new_tokens:
             return

@@ -18,17 +18,17 @@ from torch import Tensor
 from assay.engines.inverse_cdf import draw, scaled
 from assay.engines.record import Record
 from assay.engines.request import Request, Sampled, SamplingSettings, waves
+from assay.engines.threads import threads_for
 from assay.engines.uniforms import keyed_uniforms
-from assay.models.llama_weights import LlamaWeights, folded
+from assay.models.llama_weights import LlamaWeights, gate_up
 from assay.models.policy import Policy
-from assay.models.tiny import rotate
 from assay.models.tiny_policy import pad_right
 
 RETIRE_BELOW = 0.75  # compact the cache once fewer rows than this share are unfinished
 
 
 class _Layer(NamedTuple):
-    qkv: Tensor  # (H, (A + 2 K) D), input norm folded in
+    qkv: Tensor  # (H, (A + 2 K) D), input norm folded in; queries and keys in pairs
     bias: Tensor | None
     out: Tensor  # (A D, H)
     gate_up: Tensor  # (H, 2I), post-attention norm folded in
@@ -41,25 +41,33 @@ class _Decoder(NamedTuple):
     head: Tensor  # (H, V), final norm folded in
     bias: Tensor | None
     ends: Tensor
+    turns_TF: Tensor  # rotary embedding as complex numbers, F = D / 2
+    epsilon: Tensor  # (1,), of the norms
+
+    def work(self, columns: int) -> int:
+        """Multiply-adds a token of a layer's products, their mean; the token attends to so many columns."""
+        layer = self.layers[0]
+        matrices = (layer.qkv, layer.out, layer.gate_up, layer.down)
+        attention = 2 * columns * layer.out.shape[0]
+        return (sum(matrix.numel() for matrix in matrices) + attention) // len(matrices)
 
 
 class _Cache:
-    """Keys and values of each layer, (B, K, columns, D) in float32, and the additive mask (B, 1, 1, columns) or None.
+    """Keys, then values, of each layer, (B, 2 K, columns, D) in float32, and the mask to add, (B, 1, 1, columns).
 
     Attributes:
         column: the first free column.
     """
 
-    def __init__(self, keys: list[Tensor], values: list[Tensor], mask: Tensor | None, column: int) -> None:
-        self.keys, self.values, self.mask, self.column = keys, values, mask, column
+    def __init__(self, pairs: list[Tensor], mask: Tensor | None, column: int) -> None:
+        self.pairs, self.mask, self.column = pairs, mask, column
 
     def keep(self, rows: Tensor) -> None:
         """Drop every row but these; one layer at a time, so that the old and the new never stand side by side."""
-        for kept in (self.keys, self.values):
-            for index, old in enumerate(kept):
-                kept[index] = old.new_empty(len(rows), *old.shape[1:])
-                used = kept[index][:, :, : self.column]
-                torch.index_select(old[:, :, : self.column], 0, rows, out=used)
+        for index, old in enumerate(self.pairs):
+            self.pairs[index] = old.new_empty(len(rows), *old.shape[1:])
+            used = self.pairs[index][:, :, : self.column]
+            torch.index_select(old[:, :, : self.column], 0, rows, out=used)
         if self.mask is not None:
             self.mask = self.mask[rows]
 
@@ -67,9 +75,8 @@ class _Cache:
         """What queries (B, K, heads a key head, D) find in the columns so far."""
         end = self.column + 1
         mask = None if self.mask is None else self.mask[..., :end]
-        return F.scaled_dot_product_attention(
-            query, self.keys[index][:, :, :end], self.values[index][:, :, :end], attn_mask=mask
-        )
+        keys, values = self.pairs[index].narrow(2, 0, end).chunk(2, 1)
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
 
 
 @torch.no_grad()
@@ -103,17 +110,18 @@ def _snapshot(policy: Policy, weights: LlamaWeights) -> _Decoder:
     dtype = torch.bfloat16 if policy.dtype == "bfloat16" else torch.float32
     layers = [
         _Layer(
-            _inputs_first(folded(layer.qkv, layer.input_norm), dtype),
-            None if layer.qkv_bias is None else layer.qkv_bias.to(dtype),
+            _inputs_first(weights.qkv(layer), dtype),
+            None if (bias := weights.qkv_bias(layer)) is None else bias.to(dtype),
             _inputs_first(layer.out, dtype),
-            _inputs_first(folded(layer.gate_up, layer.post_norm), dtype),
+            _inputs_first(gate_up(layer), dtype),
             _inputs_first(layer.down, dtype),
         )
         for layer in weights.layers
     ]
     head, bias = policy.head()
     head = _inputs_first(head * weights.norm, torch.float32)
-    return _Decoder(weights, layers, head, bias, torch.tensor(sorted(policy.eos_ids)))
+    ends, epsilon = torch.tensor(sorted(policy.eos_ids)), torch.tensor([weights.epsilon])
+    return _Decoder(weights, layers, head, bias, ends, weights.turns_TF, epsilon)
 
 
 def _inputs_first(weight: Tensor, dtype: torch.dtype) -> Tensor:
@@ -121,16 +129,15 @@ def _inputs_first(weight: Tensor, dtype: torch.dtype) -> Tensor:
     return weight.t().to(dtype).contiguous()
 
 
-def _norm(x: Tensor, epsilon: float) -> Tensor:
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon)
+def _norm(x: Tensor, epsilon: Tensor) -> Tensor:
+    size = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x * torch.addcmul(epsilon, size, size, value=1 / x.shape[-1]).rsqrt_()
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """In the weight's precision; attention and the sum of the layers stay in float32, as in training."""
-    x, rows = x.to(weight.dtype), x.shape[:-1]
-    flat = x.reshape(-1, x.shape[-1])
-    made = flat @ weight if bias is None else torch.addmm(bias, flat, weight)
-    return made.view(*rows, -1)
+    """Of (N, in), in the weight's precision; attention and the sum of the layers stay in float32, as in training."""
+    x = x.to(weight.dtype)
+    return x @ weight if bias is None else torch.addmm(bias, x, weight)
 
 
 def _prefill(
@@ -141,29 +148,36 @@ def _prefill(
     heads, kept, size = shape.heads, shape.kv_heads, shape.head_size
     ids_PT, lengths_P = pad_right(prompts, pad_id)
     width = ids_PT.shape[1]
-    cos, sin = shape.cos_TD[:width], shape.sin_TD[:width]
-    sizes = (len(which_B), kept, width + room, size)
-    keys, values = ([torch.empty(sizes) for _ in decoder.layers] for _ in range(2))
-    x = F.embedding(ids_PT, shape.embedding).float()
-    for index, layer in enumerate(decoder.layers):
-        qkv = _product(_norm(x, shape.epsilon), layer.qkv, layer.bias).float()
-        qkv = qkv.unflatten(-1, (heads + 2 * kept, size))
-        q, k, v = qkv.transpose(1, 2).split([heads, kept, kept], dim=1)
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        keys[index][:, :, :width], values[index][:, :, :width] = k[which_B], v[which_B]
+    rows = len(prompts)
+    turns = decoder.turns_TF[:width].repeat(rows, heads + kept)
+    sizes = (len(which_B), 2 * kept, width + room, size)
+    cached = [torch.empty(sizes) for _ in decoder.layers]
+    x = F.embedding(ids_PT.flatten(), shape.embedding).float()
+    for pairs, layer in zip(cached, decoder.layers, strict=True):
+        qkv = _turned(decoder, layer, x, turns).view(rows, width, -1, size).transpose(1, 2)
+        q, k, v = qkv.split([heads, kept, kept], dim=1)
+        pairs[:, :, :width] = qkv[:, heads:][which_B]
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads != kept)
-        x = _finish_layer(x, mixed.transpose(1, 2).flatten(-2), layer, shape.epsilon)
-    last = x[torch.arange(len(prompts)), lengths_P - 1]
+        _finish_layer(decoder, layer, x, mixed.transpose(1, 2).reshape(len(x), -1))
+    last = x[torch.arange(rows) * width + lengths_P - 1]
     column = torch.arange(width + room)
     gap = (column[None] >= lengths_P[:, None]) & (column[None] < width)
     mask = torch.zeros(gap.shape).masked_fill_(gap, float("-inf"))[which_B][:, None, None]
-    return _Cache(keys, values, mask if bool(gap.any()) else None, width), last, lengths_P
+    return _Cache(cached, mask if bool(gap.any()) else None, width), last, lengths_P
 
 
-def _finish_layer(x: Tensor, mixed: Tensor, layer: _Layer, epsilon: float) -> Tensor:
-    x = x + _product(mixed, layer.out)
-    gate, up = _product(_norm(x, epsilon), layer.gate_up).chunk(2, -1)
-    return x + _product(F.silu(gate) * up, layer.down)
+def _turned(decoder: _Decoder, layer: _Layer, x: Tensor, turns: Tensor) -> Tensor:
+    """Queries, keys and values of tokens (N, H), (N, (A + 2 K) D); the first two turned by (N, (A + K) F)."""
+    qkv = _product(_norm(x, decoder.epsilon), layer.qkv, layer.bias).float()
+    qkv.view(torch.complex64).narrow(1, 0, turns.shape[1]).mul_(turns)
+    return qkv
+
+
+def _finish_layer(decoder: _Decoder, layer: _Layer, x: Tensor, mixed: Tensor) -> None:
+    """Add to ``x`` (N, H) what attention found, then what the network makes of both."""
+    x += _product(mixed, layer.out)
+    gate, up = _product(_norm(x, decoder.epsilon), layer.gate_up).chunk(2, -1)
+    x += _product(F.silu(gate).mul_(up), layer.down)
 
 
 def _decode(
@@ -173,17 +187,20 @@ def _decode(
     record = Record(len(x), settings.max_new_tokens, x.device)
     active = torch.arange(len(x))
     for step in range(settings.max_new_tokens):
-        logits = _product(_norm(x, decoder.shape.epsilon), decoder.head, decoder.bias)
-        drawn = draw(scaled(logits, settings.temperature), uniforms_BT[active, step])
+        with threads_for(len(active) * decoder.head.numel()):
+            logits = _product(_norm(x, decoder.epsilon), decoder.head, decoder.bias)
+            drawn = draw(scaled(logits, settings.temperature), uniforms_BT[active, step])
         alive = record.note(active, step, drawn, decoder.ends)
-        if not bool(alive.any()) or step + 1 == settings.max_new_tokens:
+        going = int(alive.sum())
+        if not going or step + 1 == settings.max_new_tokens:
             break
         token = drawn.token_B
-        if int(alive.sum()) <= RETIRE_BELOW * len(active):
+        if going <= RETIRE_BELOW * len(active):
             kept = alive.nonzero().squeeze(1)
             active, position_B, token = active[kept], position_B[kept], token[kept]
             cache.keep(kept)
-        x = _step(decoder, cache, token, position_B)
+        with threads_for(len(active) * decoder.work(cache.column)):
+            x = _step(decoder, cache, token, position_B)
         position_B, cache.column = position_B + 1, cache.column + 1
     return record.completions()
 
@@ -192,15 +209,11 @@ def _step(decoder: _Decoder, cache: _Cache, token_B: Tensor, position_B: Tensor)
     """Feed one token a row and return the new hidden states (B, H)."""
     shape, rows = decoder.shape, len(token_B)
     heads, kept, size = shape.heads, shape.kv_heads, shape.head_size
-    cos, sin = shape.cos_TD[position_B][:, None], shape.sin_TD[position_B][:, None]
+    turns = decoder.turns_TF[position_B].repeat(1, heads + kept)
     x = F.embedding(token_B, shape.embedding).float()
     for index, layer in enumerate(decoder.layers):
-        qkv = _product(_norm(x, shape.epsilon), layer.qkv, layer.bias).float()
-        qkv = qkv.view(rows, heads + 2 * kept, size)
-        rotated = rotate(qkv[:, : heads + kept], cos, sin)
-        cache.keys[index][:, :, cache.column] = rotated[:, heads:]
-        cache.values[index][:, :, cache.column] = qkv[:, heads + kept :]
-        query = rotated[:, :heads].view(rows, kept, heads // kept, size)  # each key head's queries
-        mixed = cache.attend(index, query).view(rows, -1)
-        x = _finish_layer(x, mixed, layer, shape.epsilon)
+        query, pair = _turned(decoder, layer, x, turns).split([heads * size, 2 * kept * size], dim=1)
+        cache.pairs[index].select(2, cache.column).copy_(pair.view(rows, -1, size))
+        query = query.view(rows, kept, heads // kept, size)  # each key head's queries
+        _finish_layer(decoder, layer, x, cache.attend(index, query).view(rows, -1))
     return x

@@ -44,10 +44,35 @@ class LlamaWeights(NamedTuple):
     cos_TD: Tensor
     sin_TD: Tensor
 
+    @property
+    def turns_TF(self) -> Tensor:
+        """The rotary embedding as complex numbers, (positions, D / 2)."""
+        half = self.head_size // 2
+        return torch.complex(self.cos_TD[:, :half], self.sin_TD[:, :half])
 
-def folded(parts: tuple[Tensor, ...], norm: Tensor) -> Tensor:
-    """The parts as one matrix, in float32, with the weight of the norm before it folded in."""
-    return torch.cat(parts).float() * norm.float()
+    def qkv(self, layer: LayerWeights) -> Tensor:
+        """Queries, keys and values as one matrix ((A + 2 K) D, H) in float32, the norm before it folded in."""
+        return self._in_pairs(*layer.qkv).float() * layer.input_norm.float()
+
+    def qkv_bias(self, layer: LayerWeights) -> Tensor | None:
+        """The bias of that matrix, ((A + 2 K) D,)."""
+        if layer.qkv_bias is None:
+            return None
+        sizes = [heads * self.head_size for heads in (self.heads, self.kv_heads, self.kv_heads)]
+        return self._in_pairs(*layer.qkv_bias.split(sizes))
+
+    def _in_pairs(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Joined; in a head of queries or keys the two numbers that a rotation mixes stand side by side.
+
+        So a rotation is one complex product. Inner products, all that is made of them, do not see the order.
+        """
+        pairs = [part.unflatten(0, (-1, 2, self.head_size // 2)).transpose(1, 2) for part in (query, key)]
+        return torch.cat([*pairs, value.unflatten(0, (-1, self.head_size // 2, 2))]).flatten(0, 2)
+
+
+def gate_up(layer: LayerWeights) -> Tensor:
+    """Both as one matrix (2 I, H), in float32, with the weight of the norm before it folded in."""
+    return torch.cat(layer.gate_up).float() * layer.post_norm.float()
 
 
 def tiny_weights(module: TinyDecoder) -> LlamaWeights:

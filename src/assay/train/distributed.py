@@ -77,7 +77,7 @@ class DistributedTrainer(Trainer):
             settings = {
                 name: self.optimiser.defaults[name] for name in ("lr", "betas", "eps", "weight_decay")
             }
-            self.optimiser = torch.optim.AdamW(self._trainable, **settings)
+            self.optimiser = torch.optim.AdamW(self._trainable, **settings, fused=True)
         else:
             self._applied = _replicate(Applied(self.policy))
 

@@ -88,7 +88,7 @@ def train_reward_model(
     rows = PairRows(policy, pairs)
     weights_NK = bootstrap_weights(len(pairs), settings.heads, settings.seed)
     optimiser = torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+        model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
     )
     plan = _plan(len(pairs), settings)
     for update, batch in enumerate(plan):

@@ -160,7 +160,9 @@ def fine_tune(
         for batch in token_batches(lengths, tokens=settings.tokens, seed=settings.seed, epoch=epoch)
     ]
     trained = [parameter for parameter in policy.module.parameters() if parameter.requires_grad]
-    optimiser = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    optimiser = torch.optim.AdamW(
+        trained, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
+    )
     losses: list[float] = []
     for update, batch in enumerate(plan):
         for group in optimiser.param_groups:

@@ -86,7 +86,11 @@ class Trainer:
         self.kl_control = kl_control_of(config, self.algorithm)
         trainable = [parameter for parameter in self.policy.module.parameters() if parameter.requires_grad]
         self.optimiser = torch.optim.AdamW(
-            trainable, lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.99)
+            trainable,
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            betas=(0.9, 0.99),
+            fused=True,
         )
         self._trainable = trainable
         self._ahead = Ahead(self._collect)

@@ -53,7 +53,9 @@ def warm_start(
         [policy.encode_prompt(prompt) for prompt, _ in traces],
         [policy.encode_completion(completion) for _, completion in traces],
     )
-    optimiser = torch.optim.AdamW(policy.module.parameters(), lr=settings.learning_rate, weight_decay=0.01)
+    optimiser = torch.optim.AdamW(
+        policy.module.parameters(), lr=settings.learning_rate, weight_decay=0.01, fused=True
+    )
     rates, loss, update = PassRates(0.0, 0.0), float("nan"), 0
     for update in range(1, settings.max_steps + 1):
         _decay(optimiser, settings.learning_rate, update / settings.max_steps)
