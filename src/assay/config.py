@@ -314,6 +314,23 @@ class RunConfig(ModelOptions):
         return self
 
 
+ELSEWHERE = {
+    "lr": "learning_rate", "num_generations": "group_size", "n": "group_size", "max_steps": "steps",
+    "max_completion_length": "max_new_tokens", "max_tokens": "max_new_tokens", "max_response_length": "max_new_tokens",
+    "per_device_train_batch_size": "micro_batch_size", "train_batch_size": "batch_size",
+    "beta": "algorithm_options.kl_coef", "kl_loss_coef": "algorithm_options.kl_coef",
+    "num_iterations": "algorithm_options.epochs",
+    "model_name_or_path": "model", "reward_funcs": "reward", "reward_fn": "reward", "output_dir": "--out",
+    "report_to": "tracker", "bf16": "dtype=bfloat16", "use_vllm": "vllm.colocated=true", "eval_steps": "eval_every",
+}  # fmt: skip
+"""What other trainers call some of the keys."""
+
+
+def _unknown(key: str, known: Iterable[str]) -> str:
+    hint = f"; here it is {ELSEWHERE[key]!r}" if key in ELSEWHERE else nearest(key, known)
+    return f"unknown key {key!r}{hint}"
+
+
 def known_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[str]:
     """Every key that can be set, dotted for nested ones."""
     keys: list[str] = []
@@ -328,7 +345,7 @@ def build_config(values: Mapping[str, Any]) -> RunConfig:
     """Check a mapping against :class:`RunConfig`; raises :class:`BadInput` with one line."""
     for key in values:
         if key not in RunConfig.model_fields:
-            raise BadInput(f"unknown key {key!r}{nearest(key, known_keys())}")
+            raise BadInput(_unknown(key, known_keys()))
     try:
         return RunConfig.model_validate(dict(values))
     except ValidationError as error:
@@ -339,9 +356,11 @@ def _one_line(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return f"unknown key {where!r}{nearest(where, known_keys())}"
+        return _unknown(where, known_keys())
     if first["type"] == "value_error":
         return str(first["ctx"]["error"]) if "ctx" in first else first["msg"]
+    if first["type"] == "model_type":
+        return f"{where}: expected its own keys, as in {where}.NAME=VALUE, got {first['input']!r}"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{where}: {first['msg']}, got {first['input']!r}{more}"
 
@@ -362,7 +381,7 @@ def override(
         if not tail and head in shorthand and head not in RunConfig.model_fields:
             head, tail = "algorithm_options", head
         if head not in RunConfig.model_fields:
-            raise BadInput(f"unknown key {dotted!r}{nearest(dotted, [*known_keys(), *shorthand])}")
+            raise BadInput(_unknown(dotted, [*known_keys(), *shorthand]))
         if not tail:
             result[head] = value
             continue

@@ -1,10 +1,12 @@
 """Inverting the CDF draws from the softmax, in one level or two, and never a token of probability 0."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.engines.inverse_cdf import draw
+from assay.errors import ContractBroken
 
 
 @given(st.integers(1, 700), st.integers(1, 40), st.integers(0, 10_000))
@@ -71,3 +73,12 @@ def test_entropy_leaves_out_what_cannot_be_drawn():
     closed[:, 20:] = float("-inf")
     uniforms = torch.rand(9, generator=torch.Generator().manual_seed(7))
     torch.testing.assert_close(draw(closed, uniforms).entropy_B, draw(logits[:, :20], uniforms).entropy_B)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("vocabulary", [5, 2000])
+def test_logits_that_are_not_numbers_are_refused(bad, vocabulary):
+    logits = torch.zeros(3, vocabulary)
+    logits[1, 2] = bad
+    with pytest.raises(ContractBroken, match="not finite"):
+        draw(logits, torch.rand(3))

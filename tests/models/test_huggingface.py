@@ -185,9 +185,17 @@ def test_checkpointing_changes_no_gradient_and_no_dropout_comes_back(tmp_path):
         torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_an_adapter_starts_as_its_base_shares_its_weights_and_trains_alone(tmp_path, kind):
-    options = ModelOptions(lora=LoraOptions(rank=4))
+@pytest.mark.parametrize(
+    ("kind", "targets"),
+    [
+        ("llama", "all-linear"),
+        ("gpt2", "all-linear"),
+        ("llama", ("q_proj", "mlp.up_proj")),
+        ("llama", r".*\.[qv]_proj"),
+    ],
+)
+def test_an_adapter_starts_as_its_base_shares_its_weights_and_trains_alone(tmp_path, kind, targets):
+    options = ModelOptions(lora=LoraOptions(rank=4, targets=targets))
     start = HuggingFacePolicy.load(make_folder(tmp_path / "base", kind), options)
     start.module.requires_grad_(False)
     policy = start.trainable_copy()
@@ -195,7 +203,7 @@ def test_an_adapter_starts_as_its_base_shares_its_weights_and_trains_alone(tmp_p
     own = {id(p): p for p in start.module.parameters()}
     trained = [p for p in policy.module.parameters() if p.requires_grad]
     assert {id(p) for p in policy.module.parameters() if not p.requires_grad} == set(own)
-    assert sum(p.numel() for p in trained) == lora_parameters(start.module, 4)
+    assert sum(p.numel() for p in trained) == lora_parameters(start.module, options.lora)
 
     before = logps(start)
     optimiser = torch.optim.AdamW(trained, lr=1e-2)

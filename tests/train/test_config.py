@@ -1,9 +1,11 @@
 """A configuration is checked before anything is loaded, and every refusal says what to do."""
 
+import re
+
 import pytest
 
 from assay.algos.recipes import option_names
-from assay.config import RunConfig, build_config, known_keys, override
+from assay.config import ELSEWHERE, RunConfig, build_config, known_keys, override
 from assay.errors import BadInput
 from assay.train.recipe import load_recipe, recipe_names
 
@@ -147,3 +149,19 @@ def test_files_are_found_beside_the_recipe(tmp_path):
     config = load_recipe(str(tmp_path / "mine.yaml")).base
     assert config.tasks == str(tmp_path / "tasks.jsonl")
     assert config.reward == f"{tmp_path / 'mine.py'}:reward"
+
+
+@pytest.mark.parametrize(("key", "ours"), sorted(ELSEWHERE.items()))
+def test_what_other_trainers_call_a_key_is_answered_with_its_name_here(key, ours):
+    with pytest.raises(BadInput, match=re.escape(f"unknown key {key!r}; here it is {ours!r}")):
+        build_config(override({}, {key: 1}))
+    name = ours.partition("=")[0]
+    if name.startswith("algorithm_options."):
+        assert name.partition(".")[2] in option_names("grpo")
+    elif name != "--out":
+        assert name.partition(".")[0] in RunConfig.model_fields
+
+
+def test_a_value_where_keys_belong_is_said():
+    with pytest.raises(BadInput, match=r"vllm: expected its own keys, as in vllm.NAME=VALUE, got True"):
+        build_config({"vllm": True})

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from assay.errors import ContractBroken
+
 
 class Drawn(NamedTuple):
     """Chosen tokens, their log-probabilities and the entropy of the distribution, each (B,); nats."""
@@ -33,6 +35,9 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, *, block: int | None = None) -> D
         logits_BV: finite or -inf, shape (B, V); float32 arithmetic whatever the dtype, outside of autocast.
         uniform_B: in [0, 1), shape (B,).
         block: width of a first-level block; about the square root of V, and at least 256, by default.
+
+    Raises:
+        ContractBroken: logits that are not numbers.
     """
     logp_BV = logits_BV.log_softmax(-1, dtype=torch.float32)
     p_BV = logp_BV.exp()
@@ -40,6 +45,11 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, *, block: int | None = None) -> D
     entropy_B = -torch.linalg.vecdot(p_BV, logp_BV)
     if not math.isfinite(float(entropy_B.sum())):  # 0 times -inf
         entropy_B = -torch.linalg.vecdot(p_BV, logp_BV.clamp_min(-1e4))
+        if not math.isfinite(float(entropy_B.sum())):
+            raise ContractBroken(
+                "the model's logits are not finite numbers, so nothing can be sampled: its weights hold NaN or "
+                "infinity. Start from an earlier checkpoint, with a lower learning_rate"
+            )
     return Drawn(token_B, logp_BV.gather(1, token_B[:, None]).squeeze(1), entropy_B)
 
 
@@ -67,4 +77,4 @@ def _search(p_BK: Tensor, uniform_B: Tensor) -> Tensor:
     cumulative = p_BK.cumsum(-1, dtype=torch.float64)
     target = uniform_B.double() * cumulative[:, -1]
     index = torch.searchsorted(cumulative, target[:, None], right=True).squeeze(1)
-    return index.clamp_max(p_BK.shape[1] - 1)  # of NaN there is none
+    return index.clamp_max(p_BK.shape[1] - 1)  # among NaN there is none

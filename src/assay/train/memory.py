@@ -8,9 +8,10 @@ logits of one wave. Not counted: the reward's own workers.
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assay.config import RunConfig
+from assay.config import LoraOptions, RunConfig
 from assay.engines.request import WAVE_BYTES, row_bytes
 from assay.maths.chunked import CHUNK_BYTES, WIDE
 from assay.models.memory import cache_bytes_a_token, layers_of
@@ -59,7 +60,7 @@ def estimate_memory(policy: Policy, config: RunConfig, *, prompt_tokens: int) ->
     head = module.get_output_embeddings().weight
     parameters = sum(p.numel() for p in module.parameters())
     weights = sum(p.numel() * p.element_size() for p in module.parameters())
-    trained = policy.parameters_count if config.lora is None else lora_parameters(module, config.lora.rank)
+    trained = policy.parameters_count if config.lora is None else lora_parameters(module, config.lora)
     if config.algorithm == "ppo":
         trained *= 2  # the critic
     rows = min(config.micro_batch_size, config.batch_size)
@@ -98,11 +99,17 @@ def _activations(policy: Policy, config: RunConfig, rows: int, prompt_tokens: in
     return int(4 * (layer * kept + tokens * hidden * layers_of(policy.module)))
 
 
-def lora_parameters(module: Any, rank: int) -> int:
-    """Parameters of adapters on every linear layer but the head."""
-    head = module.get_output_embeddings()
+def lora_parameters(module: Any, options: LoraOptions) -> int:
+    """Parameters of adapters on the linear layers that ``targets`` names, as peft reads it; never on the head."""
+    head, targets = module.get_output_embeddings(), options.targets
+
+    def named(name: str) -> bool:
+        if isinstance(targets, str):
+            return targets == "all-linear" or re.fullmatch(targets, name) is not None
+        return any(name == target or name.endswith(f".{target}") for target in targets)
+
     return sum(
-        rank * sum(part.weight.shape)
-        for part in module.modules()
-        if part is not head and type(part).__name__ in ("Linear", "Conv1D")
+        options.rank * sum(part.weight.shape)
+        for name, part in module.named_modules()
+        if part is not head and type(part).__name__ in ("Linear", "Conv1D") and named(name)
     )
