@@ -39,6 +39,15 @@ def test_top_p_keeps_the_mass_it_says():
     assert sampling_support(probabilities[[3, 0, 2, 1]], top_p=1.0).tolist() == [True] * 4
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("first", [13, 14, 15, 16])
+def test_top_p_is_reached_in_every_precision(dtype, first):
+    """Twentieths: as written, ``first`` of them hold ``first`` / 20, whatever rounding makes of both."""
+    probabilities = torch.tensor([first / 20, (19 - first) / 20, 1 / 20], dtype=dtype)
+    assert sampling_support(probabilities, top_p=first / 20).tolist() == [True, False, False]
+    assert sampling_support(probabilities, top_p=19 / 20).tolist() == [True, True, False]
+
+
 def test_logits_predict_the_next_token():
     three, four = math.log(3), math.log(4)
     logits = torch.tensor([[[0.0, 0.0], [three, 0.0], [0.0, four], [5.0, 5.0]]], dtype=torch.float64)

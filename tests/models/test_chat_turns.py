@@ -46,3 +46,11 @@ def test_turns_need_a_template(asked):
 def test_a_question_has_to_hold_the_prompt():
     with pytest.raises(BadInput, match=r"\{prompt\}"):
         build_config({"model": "folder", "chat_template": True, "question": "what?"})
+
+
+def test_a_begin_token_in_the_prompts_text_is_not_a_second_one(folder):
+    policy = HuggingFacePolicy.load(folder, ModelOptions(chat_template=True))
+    begin = policy.tokenizer.bos_token
+    assert begin
+    assert policy.encode_prompt(begin + "1+1=") == policy.encode_prompt("1+1=")
+    assert policy.encode_prompt("1+1=").count(policy.tokenizer.bos_token_id) == 1

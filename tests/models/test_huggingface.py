@@ -50,17 +50,20 @@ def test_a_prompt_has_exactly_one_begin_token(policy):
 
 
 @pytest.mark.parametrize(
-    ("ids", "begin", "expected"),
+    ("ids", "begin", "needed", "expected"),
     [
-        ([1, 1, 5], 1, [1, 5]),
-        ([5], 1, [1, 5]),
-        ([1, 5, 1], 1, [1, 5, 1]),
-        ([5, 6], None, [5, 6]),
-        ([], 1, [1]),
+        ([1, 1, 5], 1, True, [1, 5]),
+        ([5], 1, True, [1, 5]),
+        ([1, 5, 1], 1, True, [1, 5, 1]),
+        ([5, 6], None, False, [5, 6]),
+        ([], 1, True, [1]),
+        ([1, 1, 5], 1, False, [1, 5]),
+        ([5, 1], 1, False, [5, 1]),
+        ([], 1, False, []),
     ],
 )
-def test_begin_tokens(ids, begin, expected):
-    assert with_one_bos(ids, begin) == expected
+def test_begin_tokens(ids, begin, needed, expected):
+    assert with_one_bos(ids, begin, needed=needed) == expected
 
 
 def test_a_model_without_a_begin_token_gets_none(tmp_path):

@@ -148,3 +148,22 @@ def test_a_bad_comparison_is_named_by_its_row(tmp_path, change, words):
     )
     with pytest.raises(BadInput, match=words):
         read_pairs(rows)
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("edit", [lambda rows: rows[1:], lambda rows: [rows[0] | {"answer": "99"}, *rows[1:]]])
+def test_a_run_does_not_go_on_with_other_tasks(files, tmp_path, edit):
+    root = tmp_path / "run"
+    run_experiment(load_recipe(str(files)), root, Silent())
+    folder = RunFolder(root / "dpo")
+    folder.write_run(folder.read_run() | {"status": "running"})
+    before = contents(folder.root)
+    tasks = tmp_path / "tasks.jsonl"
+    rows = [json.loads(line) for line in tasks.read_text().splitlines()]
+    tasks.write_text("".join(json.dumps(row) + "\n" for row in edit(rows)))
+    with pytest.raises(BadInput, match="have changed since the run began"):
+        run_experiment(reload_recipe(root), root, Silent())
+    assert contents(folder.root) == before

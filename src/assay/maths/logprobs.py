@@ -61,12 +61,13 @@ def sequence_logprobs(logits_BTV: Tensor, ids_BT: Tensor, *, temperature: float 
 def sampling_support(probabilities: Tensor, *, top_k: int | None = None, top_p: float = 1.0) -> Tensor:
     """Tell which tokens a sampler with top-k and top-p keeps, bool (..., V).
 
-    The fewest most likely tokens that hold ``top_p``, with a slack of 1e-9 (0.5 + 0.3 does hold 0.8); then at
-    most ``top_k`` of them. Ties go to the lower id.
+    The fewest most likely tokens that hold ``top_p``, within what their precision can tell and 1e-9 (0.5 + 0.3
+    does hold 0.8); then at most ``top_k`` of them. Ties go to the lower id.
     """
+    slack = max(1e-9, torch.finfo(probabilities.dtype).eps)
     ranked, order = probabilities.double().sort(stable=True, dim=-1, descending=True)
     before = ranked.cumsum(-1) - ranked
-    kept = before < top_p - 1e-9
+    kept = before < top_p - slack
     kept[..., 0] = True
     if top_k is not None:
         kept[..., top_k:] = False

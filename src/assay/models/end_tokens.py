@@ -7,6 +7,7 @@ template) that often disagree; a completion that ends by an id nobody listed run
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import dropwhile
 from typing import Any
 
 FORBIDDEN = -1e9
@@ -47,14 +48,13 @@ def bos_id(tokenizer: Any) -> int | None:
     return begin if begin is not None and ids[:1] == [begin] else None
 
 
-def with_one_bos(ids: Iterable[int], begin: int | None) -> list[int]:
-    """The ids with exactly one begin token in front, however many were there; unchanged without one."""
-    rest = list(ids)
+def with_one_bos(ids: Iterable[int], begin: int | None, *, needed: bool = True) -> list[int]:
+    """The ids with one begin token in front, however many were there; none if none was and none is ``needed``."""
+    found = list(ids)
     if begin is None:
-        return rest
-    while rest[:1] == [begin]:
-        rest = rest[1:]
-    return [begin, *rest]
+        return found
+    rest = list(dropwhile(lambda token: token == begin, found))
+    return [begin, *rest] if needed or len(rest) < len(found) else rest
 
 
 def forbidden_ids(tokenizer: Any, vocabulary: int, ends: frozenset[int]) -> list[int]:

@@ -93,7 +93,8 @@ class HuggingFacePolicy(Policy):
         if isinstance(prompt, str) and self.options.chat_template:
             prompt = _turns(self.options, prompt)
         text = prompt if isinstance(prompt, str) else self._render(prompt)
-        ids = with_one_bos(self.tokenizer.encode(text, add_special_tokens=False), self.bos_id)
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        ids = with_one_bos(ids, self.tokenizer.bos_token_id, needed=self.bos_id is not None)
         if not ids:
             raise BadInput("the prompt has no tokens and the model no begin token; give a prompt with text")
         return ids
@@ -104,7 +105,9 @@ class HuggingFacePolicy(Policy):
                 f"{self.base}: expected a tokenizer with a chat template, got none; give prompts as text and "
                 "leave chat_template out"
             )
-        return self.tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=True)
+        begin = self.tokenizer.bos_token or ""
+        said = [turn | {"content": turn["content"].removeprefix(begin)} for turn in map(dict, turns)]
+        return self.tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
 
     def encode_completion(self, completion: str) -> list[int]:
         """The completion's ids and the end token."""

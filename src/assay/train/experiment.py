@@ -31,14 +31,14 @@ from assay.models.checkpoint import save_checkpoint
 from assay.models.locate import model_folder
 from assay.models.policy import Policy
 from assay.models.tiny_policy import TinyPolicy
-from assay.records.run_folder import write_text
+from assay.records.run_folder import RunFolder, write_text
 from assay.tasks.task_set import TaskSet
 from assay.train.arms import Arm, ArmListener, load_start, run_arms
 from assay.train.learned import expect_learnable, with_learned_reward
 from assay.train.model_notes import model_notes
 from assay.train.ranks import ranks
 from assay.train.recipe import Recipe
-from assay.train.run import evaluator_of
+from assay.train.run import evaluator_of, expect_same_tasks
 from assay.train.second_path import write_second_path
 from assay.train.setup import checkable, open_scoring, pass_rates, task_set_of
 from assay.train.sft import fine_tuned, read_examples
@@ -166,6 +166,7 @@ def _arm(name: str, config: RunConfig, root: Path, listener: ExperimentListener)
         return arm
     torch.set_num_threads(config.threads)  # else the start would depend on the machine's cores
     tasks = task_set_of(config)
+    expect_same_tasks(RunFolder(arm.folder), tasks)  # before a start is made from them
     expect_learnable(config)
     arm.start = start_policy(config, tasks, root, listener)
     start = load_start(arm.start, config)

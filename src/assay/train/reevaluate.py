@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from assay.errors import BadInput
 from assay.models.checkpoint import load_policy
 from assay.records.run_folder import RunFolder
-from assay.train.run import config_of, evaluator_of
+from assay.train.run import config_of, evaluator_of, expect_same_tasks
 from assay.train.setup import open_scoring, task_set_of
 
 if TYPE_CHECKING:
@@ -30,11 +29,7 @@ def evaluate_checkpoint(checkpoint: Path) -> tuple[int, pl.DataFrame]:
     config = config_of(folder)
     torch.set_num_threads(config.threads)  # sums depend on it in their last bits
     tasks = task_set_of(config)
-    known = folder.read_run().get("data_hash")
-    if known != tasks.data_hash():
-        raise BadInput(
-            f"the tasks of {folder.root} have changed since the run: data hash {known} is expected"
-        )
+    expect_same_tasks(folder, tasks)
     start = load_policy(folder.checkpoint(0))
     start.module.requires_grad_(False).eval()
     with ExitStack() as stack:

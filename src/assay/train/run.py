@@ -65,6 +65,7 @@ def train_run(
         RunStopped, ContractBroken, BadInput: see the trainer; what is on disk can be resumed.
     """
     folder = ranks().folder(folder)
+    expect_same_tasks(folder, tasks)
     with ExitStack() as stack:
         stack.enter_context(connected())
         scoring = open_scoring(config, tasks, stack)
@@ -226,6 +227,22 @@ def run_document(config: RunConfig, tasks: TaskSet, trainer: Trainer) -> dict[st
             "torch": torch.__version__,
         },
     }
+
+
+def expect_same_tasks(folder: RunFolder, tasks: TaskSet) -> None:
+    """Refuse to go on with, or to measure, a run on other tasks than it was begun with.
+
+    Raises:
+        BadInput: the data hash in run.json is another.
+    """
+    if not folder.run_json.is_file():
+        return
+    known, found = folder.read_run().get("data_hash"), tasks.data_hash()
+    if known != found:
+        raise BadInput(
+            f"the tasks of {folder.root} have changed since the run began: expected data hash {known}, got {found}; "
+            "bring the tasks back as they were, or begin a new run"
+        )
 
 
 def config_of(folder: RunFolder) -> RunConfig:
