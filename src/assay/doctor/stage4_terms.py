@@ -3,74 +3,98 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from assay.doctor.catalogue import fail, finding, fine, skip, warn
 from assay.doctor.stage4_loss import spread_by_step
-from assay.doctor.trend import Floats, finite
+from assay.doctor.trend import Floats, change, finite
 from assay.doctor.view import View, step_change
 from assay.records.finding import Finding
 
 CLIP_FAIL, CLIP_WARN = 0.8, 0.5
 
 
-def _kl_term(view: View) -> tuple[Floats, Floats] | None:
-    """(coefficient x KL, |policy term|) by step; None where one is not logged or the coefficient is 0."""
-    kl, beta = view.metric("kl"), view.number("beta")
-    own, whole = view.metric("policy_loss"), view.metric("loss")
-    term = view.metric("kl_term")
-    if term is None and (kl is None or not beta > 0):
+PULL_FAIL, PULL_NIL = 1.0, 1e-4
+"""The KL term's push on a token's log-prob as a part of the advantages': where it rules, where it has no weight."""
+PINNED_COEFFICIENT, PINNED_KL = 0.5, 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class _Pull:
+    """What the KL term and the policy term do to a token's log-prob, by their derivatives.
+
+    On the policy that sampled, the policy term's value is about 0 by construction (ratio 1, advantages that sum to
+    0), so that values of the loss say nothing about the two. Its derivative by a token's log-prob is the advantage;
+    that of coefficient x KL is the coefficient x |log(policy / reference)|, which is near sqrt(2 KL) a token.
+
+    Attributes:
+        coefficient: of the KL term. kl: (S,) KL by step, nats a token. advantage: mean absolute advantage.
+    """
+
+    coefficient: float
+    kl: Floats
+    advantage: float
+
+    def ratio(self, kl: float) -> float:
+        """The KL term's push at a KL, as a part of the advantages'."""
+        return self.coefficient * math.sqrt(2 * max(kl, 0.0)) / max(self.advantage, 1e-12)
+
+
+def _pull(view: View) -> _Pull | None:
+    """None where the KL or its coefficient is not known, or too few steps are."""
+    kl, term, beta = view.metric("kl"), view.metric("kl_term"), view.number("beta")
+    if not beta > 0 or (kl is None and term is None):
         return None
-    if term is None:
-        assert kl is not None
-        term = beta * kl
-    if own is not None:
-        policy = own
-    elif whole is not None:
-        policy = whole - term
-    else:
-        return None
-    keep = np.isfinite(term) & np.isfinite(policy)
-    return (np.abs(term[keep]), np.abs(policy[keep])) if keep.sum() >= 5 else None
+    known = finite(kl) if kl is not None else finite(term) / beta
+    return _Pull(beta, known, _advantage_size(view)) if known.size >= 5 else None
+
+
+def _advantage_size(view: View) -> float:
+    """Mean absolute advantage as logged; else 1, the size of normalised ones, or the rewards' spread where larger."""
+    logged = finite(view.metric("advantage_abs"))
+    rows = np.abs(finite(view.advantage))
+    size = float(np.median(logged)) if logged.size else float(rows.mean()) if rows.size else 0.0
+    spread = finite(view.metric("group_std"))
+    return size if size > 1e-6 else max(1.0, float(np.median(spread)) if spread.size else 1.0)
 
 
 def kl_dominates(view: View) -> Finding:
-    """The KL term outweighs the policy term by far while the reward does not rise."""
+    """The KL term moves the policy more than the advantages do, and the reward does not rise."""
     id = "loss.kl_dominates"
-    terms = _kl_term(view)
-    if terms is None:
-        beta = view.number("beta")
-        return fine(view, id, {"coefficient": 0}) if beta == 0 else skip(id)
-    kl, policy = terms
-    ratio = float(np.mean(kl)) / max(float(np.mean(policy)), 1e-12)
-    beta, level = (
-        view.number("beta"),
-        float(np.median(finite(view.metric("kl")))) if view.metric("kl") is not None else math.nan,
-    )
-    evidence = {
-        "kl_term": float(np.mean(kl)),
-        "policy_term": float(np.mean(policy)),
-        "ratio": ratio,
-        "coefficient": beta,
-        "kl": level,
-    }
+    pull = _pull(view)
+    if pull is None:
+        no_term = view.number("beta") == 0
+        return fine(view, id, {"coefficient": 0}) if no_term else skip(id, _KL_NEEDS)
+    level = float(np.median(pull.kl))
+    ratio = pull.ratio(level)
+    evidence = {"coefficient": pull.coefficient, "kl": level, "mean_absolute_advantage": pull.advantage,
+                "ratio_of_pushes": ratio, "limit": PULL_FAIL}  # fmt: skip
     spread = spread_by_step(view)
     signal = spread is None or bool(spread.mean() > 0.5)
-    pinned = beta >= 0.5 and level < 0.02
-    if (
-        not view.reward_rises
-        and signal
-        and ((ratio > 8 and np.mean(kl) > 1e-3) or (pinned and _not_dead(view)))
-    ):
+    if view.reward_rises or not signal:
+        return fine(view, id, evidence)
+    words = f"the KL term (coefficient {pull.coefficient:g}, KL {level:.2g})"
+    if ratio > PULL_FAIL:
+        summary = (
+            f"{words} moves a token {ratio:.2g} times as much as its advantage, and the reward does not rise"
+        )
+        return fail(view, id, summary, evidence)
+    if _pinned(pull) and _not_dead(view):
         return fail(
-            view,
-            id,
-            f"the KL term (coefficient {beta:g}) is {ratio:.3g} times the policy term, and the "
-            f"reward does not rise",
-            evidence,
+            view, id, f"{words} holds the policy where it started, and the reward does not rise", evidence
         )
     return fine(view, id, evidence)
+
+
+_KL_NEEDS = "kl and its coefficient, or the gradient norms of the policy term and of the KL term"
+
+
+def _pinned(pull: _Pull) -> bool:
+    """A high coefficient, and a KL that left 0 and stays low: a policy that still moves away is not held."""
+    low = 0 < float(np.median(pull.kl)) < PINNED_KL
+    return pull.coefficient >= PINNED_COEFFICIENT and low and not change(pull.kl).z > 3.3
 
 
 def _not_dead(view: View) -> bool:
@@ -81,21 +105,15 @@ def _not_dead(view: View) -> bool:
 def kl_negligible(view: View) -> Finding:
     """A KL penalty was asked for, the policy is far from the reference, and the term has no weight."""
     id = "loss.kl_negligible"
-    terms = _kl_term(view)
-    if terms is None:
+    pull = _pull(view)
+    if pull is None:
         return skip(id)
-    kl, policy = terms
-    tail = max(2, kl.size // 5)
-    ratio = float(np.mean(kl[-tail:])) / max(float(np.mean(policy)), 1e-12)
-    level = float(np.median(finite(view.metric("kl"))[-tail:])) if view.metric("kl") is not None else 0.0
-    evidence = {"ratio": ratio, "kl": level, "coefficient": view.number("beta")}
-    if ratio < 1e-3 and level > 0.5:
-        return warn(
-            view,
-            id,
-            f"the KL term is {ratio:.1e} of the policy term at KL {level:.2f}: it restrains nothing",
-            evidence,
-        )
+    level = float(np.median(pull.kl[-max(2, pull.kl.size // 5) :]))
+    ratio = pull.ratio(level)
+    evidence = {"ratio_of_pushes": ratio, "kl": level, "coefficient": pull.coefficient, "limit": PULL_NIL}
+    if ratio < PULL_NIL and level > 0.5:
+        words = f"at KL {level:.2f} the KL term moves a token {ratio:.1e} as much as its advantage"
+        return warn(view, id, f"{words}: it restrains nothing", evidence)
     return fine(view, id, evidence)
 
 
