@@ -7,10 +7,10 @@ import math
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import fail, fine, skip
+from assay.doctor.catalogue import fail, finding, fine, skip, warn
 from assay.doctor.gathers import Match, explain
 from assay.doctor.trend import Floats, finite
-from assay.doctor.view import Ints, Pairs, View
+from assay.doctor.view import Bools, Ints, Pairs, View
 from assay.records.finding import Finding
 
 ABOVE_ZERO = 0.1
@@ -222,30 +222,118 @@ def ids_of(view: View, name: str) -> set[int]:
 
 
 def retokenised(view: View) -> Finding:
-    """Ids and log-probs of one completion differ in number: the text was encoded again."""
+    """Ids and log-probs of one completion differ in number: the text was encoded again.
+
+    Ids that hold the prompt too are as many more as the prompt has, or start alike for every completion of a prompt.
+    """
     id = "logprob.retokenised"
     columns = [name for name in COLUMNS if view.has(name)]
     if not view.has("token_ids") or not columns:
         return skip(id)
-    sizes = view.rows["token_ids"].list.len().cast(pl.Float64).to_numpy().astype(np.float64)
+    sizes = _sizes(view, "token_ids")
+    with_prompt = padded = 0
     for name in columns:
-        other = view.rows[name].list.len().cast(pl.Float64).to_numpy().astype(np.float64)
+        other = _sizes(view, name)
         known = np.isfinite(sizes) & np.isfinite(other) & (other > 0)
-        differs = known & (sizes != other)
-        offsets = np.unique((sizes - other)[known])
-        evidence = {"column": name, "rows": int(differs.sum()), "of": int(known.sum())}
-        whole_prompt = (
-            known.sum() > 3
-            and differs.sum() == known.sum()
-            and (offsets.size == 1 or (sizes - other)[known].min() > 0)
+        more = np.where(known, sizes - other, 0)
+        pads = (more > 0) & (more == _trailing_pads(view, more > 0))
+        inside = (more > 0) & ~pads & _holds_prompt(view, more)
+        with_prompt, padded = with_prompt + int(inside.sum()), padded + int(pads.sum())
+        differs = (more != 0) & ~inside & ~pads
+        if not differs.any():
+            continue
+        words = f"{int(differs.sum())} of {int(known.sum())} completions have another number of ids than of {name}"
+        evidence = {"column": name, "rows": int(differs.sum()), "of": int(known.sum()),
+                    "ids_minus_logprobs": [float(more[differs].min()), float(more[differs].max())]}  # fmt: skip
+        rare = differs.sum() <= 0.01 * known.sum()
+        open_ = not rare and _as_many_as_a_prompt(view, more, differs)
+        words += ": the ids may hold the prompt too (log prompt_ids to tell)" if open_ else ""
+        return (warn if rare or open_ else fail)(
+            view, id, words, evidence, view.refs(np.flatnonzero(differs))
         )
-        if differs.sum() and differs.sum() > 0.01 * known.sum() and not whole_prompt:
-            return fail(
-                view,
-                id,
-                f"{int(differs.sum())} of {int(known.sum())} completions have another number of "
-                f"ids than of {name}",
-                evidence,
-                view.refs(np.flatnonzero(differs)),
-            )
-    return fine(view, id, {"rows": int(np.isfinite(sizes).sum())})
+    evidence = {"rows": int(np.isfinite(sizes).sum()), "with_prompt": with_prompt, "padded": padded}
+    if with_prompt:
+        return finding(
+            view, id, "pass", "the ids hold the prompt too; each other id has its log-prob", evidence
+        )
+    return fine(view, id, evidence)
+
+
+def _sizes(view: View, name: str) -> Floats:
+    """(N,) entries of a list column, NaN where it was not logged."""
+    return view.rows[name].list.len().cast(pl.Float64).to_numpy().astype(np.float64)
+
+
+def _trailing_pads(view: View, rows: Bools) -> Floats:
+    """(N,) pad tokens at the end of the ids of these rows; where pads are end tokens the first of them is none."""
+    counts, pads = np.zeros(rows.size), ids_of(view, "pad_token_id")
+    if not pads:
+        return counts
+    for row in np.flatnonzero(rows):
+        ids = view.rows["token_ids"][int(row)].to_list()
+        kept = next((n for n in range(len(ids), 0, -1) if ids[n - 1] not in pads), 0)
+        ended = bool(pads & ids_of(view, "eos_token_id")) and kept < len(ids)
+        counts[row] = len(ids) - kept - ended
+    return counts
+
+
+def _holds_prompt(view: View, more: Floats) -> Bools:
+    """(N,) rows whose surplus of ids is the prompt's: by its logged number or ids, or by what its completions share."""
+    rows, lengths = more > 0, prompt_lengths(view)
+    exact = rows & (lengths == more)
+    if view.has("prompt_ids"):
+        for row in np.flatnonzero(rows & ~exact & view.rows["prompt_ids"].is_not_null().to_numpy()):
+            asked, ids = (view.rows[name][int(row)].to_list() for name in ("prompt_ids", "token_ids"))
+            starts = len(asked) > 0 and ids[: len(asked)] == asked
+            exact[row] = starts and more[row] in (1, len(asked) - 1)
+    left = rows & ~exact & (view.column("length") != _sizes(view, "token_ids"))
+    shared = _shared_starts(view, left, more)
+    seen = [row for row, fits in shared.items() if fits]
+    if seen and all(shared.values()):
+        exact |= left
+    else:
+        exact[seen] = True
+    return exact
+
+
+_A_PROMPT = 8
+"""Ids that all completions of a prompt must share before a single id without log-prob is the first of a prompt."""
+
+
+def _shared_starts(view: View, rows: Bools, more: Floats) -> dict[int, bool]:
+    """Whether the surplus lies in what the differing ids of a row's prompt start with, where several were logged."""
+    name = next((name for name in ("prompt_id", "prompt") if view.has(name)), None)
+    if name is None:
+        return {}
+    frame = view.rows.select("step", name, "token_ids").with_row_index("row").filter(pl.Series(rows))
+    fits: dict[int, bool] = {}
+    for numbers, lists in (
+        frame.drop_nulls().group_by("step", name).agg("row", "token_ids").select("row", "token_ids").rows()
+    ):
+        if len({tuple(ids) for ids in lists}) < 2:
+            continue
+        low, high = min(lists), max(lists)  # what the least and the greatest share, all share
+        start = next(
+            (n for n, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high))
+        )
+        surplus = {float(more[row]) for row in numbers}
+        needed = _A_PROMPT if surplus == {1.0} else max(surplus)
+        fits |= dict.fromkeys(numbers, len(surplus) == 1 and start >= needed)
+    return fits
+
+
+def _as_many_as_a_prompt(view: View, more: Floats, rows: Bools) -> bool:
+    """Whether nothing but the text of the prompts tells how long they are, and it allows for the surplus."""
+    if not view.has("prompt") or _shared_starts(view, rows, more) or np.isfinite(prompt_lengths(view)).any():
+        return False
+    letters = view.rows["prompt"].str.len_chars().cast(pl.Float64).to_numpy().astype(np.float64)[rows]
+    surplus = more[rows]
+    completion = view.column("length")[rows] == _sizes(view, "token_ids")[rows]
+    return bool(((surplus >= 4) & (surplus > letters / 12) & (surplus < letters + 32) & ~completion).all())
+
+
+def prompt_lengths(view: View) -> Floats:
+    """(N,) tokens of each row's prompt, as logged; NaN where unknown."""
+    if view.has("prompt_length") or not view.has("prompt_ids"):
+        return view.column("prompt_length")
+    return _sizes(view, "prompt_ids")
