@@ -30,7 +30,7 @@ class _Pull:
     that of coefficient x KL is the coefficient x |log(policy / reference)|, which is near sqrt(2 KL) a token.
 
     Attributes:
-        coefficient: of the KL term. kl: (S,) KL by step, nats a token. advantage: mean absolute advantage.
+        coefficient: of the KL term. kl: (S,) KL by step, nats a token. advantage: size of the advantages.
     """
 
     coefficient: float
@@ -52,12 +52,13 @@ def _pull(view: View) -> _Pull | None:
 
 
 def _advantage_size(view: View) -> float:
-    """Mean absolute advantage as logged; else 1, the size of normalised ones, or the rewards' spread where larger."""
-    logged = finite(view.metric("advantage_abs"))
-    rows = np.abs(finite(view.advantage))
-    size = float(np.median(logged)) if logged.size else float(rows.mean()) if rows.size else 0.0
+    """Root mean square of the advantages that are not 0; else 1, that of normalised ones, or the rewards' spread."""
+    rows = finite(view.advantage)
+    rows = rows[np.abs(rows) > 1e-6]
+    if rows.size:
+        return float(np.sqrt(np.mean(rows**2)))
     spread = finite(view.metric("group_std"))
-    return size if size > 1e-6 else max(1.0, float(np.median(spread)) if spread.size else 1.0)
+    return max(1.0, float(np.median(spread)) if spread.size else 1.0)
 
 
 def kl_dominates(view: View) -> Finding:
@@ -69,7 +70,7 @@ def kl_dominates(view: View) -> Finding:
         return fine(view, id, {"coefficient": 0}) if no_term else skip(id, _KL_NEEDS)
     level = float(np.median(pull.kl))
     ratio = pull.ratio(level)
-    evidence = {"coefficient": pull.coefficient, "kl": level, "mean_absolute_advantage": pull.advantage,
+    evidence = {"coefficient": pull.coefficient, "kl": level, "size_of_advantages": pull.advantage,
                 "ratio_of_pushes": ratio, "limit": PULL_FAIL}  # fmt: skip
     spread = spread_by_step(view)
     signal = spread is None or bool(spread.mean() > 0.5)
