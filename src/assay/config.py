@@ -6,10 +6,11 @@ are refused here, with valid alternatives.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from assay.errors import BadInput, nearest
 
@@ -178,6 +179,18 @@ class LoraOptions(BaseModel):
     alpha: float = Field(default=32.0, gt=0, description="the adapter's output is scaled by alpha / rank")
     targets: str | tuple[str, ...] = Field(default="all-linear", description="names of the linear layers")
 
+    @field_validator("targets")
+    @classmethod
+    def _pattern(cls, targets: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        try:
+            re.compile(targets if isinstance(targets, str) else "")
+        except re.error as error:
+            raise ValueError(
+                f"lora.targets={targets!r} is no regular expression ({error}); give one that matches whole names, as "
+                "in .*q_proj, or a list of layer names"
+            ) from None
+        return targets
+
 
 class ModelOptions(BaseModel):
     """How a Hugging Face model is loaded and trained; the embedded model takes none of these."""
@@ -326,7 +339,8 @@ ELSEWHERE = {
 """What other trainers call some of the keys."""
 
 
-def _unknown(key: str, known: Iterable[str]) -> str:
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """What to say of a key that there is not."""
     hint = f"; here it is {ELSEWHERE[key]!r}" if key in ELSEWHERE else nearest(key, known)
     return f"unknown key {key!r}{hint}"
 
@@ -345,7 +359,7 @@ def build_config(values: Mapping[str, Any]) -> RunConfig:
     """Check a mapping against :class:`RunConfig`; raises :class:`BadInput` with one line."""
     for key in values:
         if key not in RunConfig.model_fields:
-            raise BadInput(_unknown(key, known_keys()))
+            raise BadInput(unknown_key(key, known_keys()))
     try:
         return RunConfig.model_validate(dict(values))
     except ValidationError as error:
@@ -356,7 +370,7 @@ def _one_line(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return _unknown(where, known_keys())
+        return unknown_key(where, known_keys())
     if first["type"] == "value_error":
         return str(first["ctx"]["error"]) if "ctx" in first else first["msg"]
     if first["type"] == "model_type":
@@ -381,7 +395,7 @@ def override(
         if not tail and head in shorthand and head not in RunConfig.model_fields:
             head, tail = "algorithm_options", head
         if head not in RunConfig.model_fields:
-            raise BadInput(_unknown(dotted, [*known_keys(), *shorthand]))
+            raise BadInput(unknown_key(dotted, [*known_keys(), *shorthand]))
         if not tail:
             result[head] = value
             continue

@@ -242,6 +242,59 @@ def test_peft_reads_an_adapters_checkpoint(folder, tmp_path):
         torch.testing.assert_close(theirs(input_ids=ids).logits, policy.module(input_ids=ids).logits)
 
 
+def adapted(folder, where, options):
+    """A checkpoint of an adapter that has learnt something."""
+    policy = HuggingFacePolicy.load(folder, options).trainable_copy()
+    with torch.no_grad():
+        for parameter in policy.module.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.05)
+    where.mkdir()
+    policy.save(where)
+    return policy
+
+
+def test_training_from_an_adapters_checkpoint_goes_on_with_that_adapter(folder, tmp_path):
+    options = ModelOptions(lora=LoraOptions(rank=2, targets=("q_proj", "down_proj")))
+    learnt = adapted(folder, tmp_path / "adapter", options)
+    start = HuggingFacePolicy.load(tmp_path / "adapter", options)
+    policy = start.trainable_copy()
+    assert torch.equal(logps(policy), logps(learnt))
+    trained = [name for name, p in policy.module.named_parameters() if p.requires_grad]
+    assert trained == [name for name, p in learnt.module.named_parameters() if p.requires_grad] != []
+    before = logps(start)
+    with torch.no_grad():
+        for parameter in policy.module.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.05)
+    assert torch.equal(logps(start), before)
+    assert not torch.equal(logps(policy), before)
+
+
+@pytest.mark.parametrize("lora", [None, LoraOptions(rank=3), LoraOptions(rank=2, alpha=1)])
+def test_an_adapters_checkpoint_under_other_options_is_refused(folder, tmp_path, lora):
+    adapted(folder, tmp_path / "adapter", ModelOptions(lora=LoraOptions(rank=2)))
+    with pytest.raises(BadInput, match="holds an adapter, which goes on as it is"):
+        HuggingFacePolicy.load(tmp_path / "adapter", ModelOptions(lora=lora))
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (
+            ("embed_tokens", "q_proj"),
+            "only linear layers can have an adapter here, and model.embed_tokens is none",
+        ),
+        ("q_proj", r"a pattern for the whole name: write \[q_proj\]"),
+        (("lm_head", "q_proj"), "output head"),
+    ],
+)
+def test_what_cannot_have_an_adapter_is_said(folder, targets, message):
+    start = HuggingFacePolicy.load(folder, ModelOptions(lora=LoraOptions(rank=2, targets=targets)))
+    with pytest.raises(BadInput, match=message):
+        start.trainable_copy()
+
+
 def test_bfloat16_stays_near_float32_and_trains_float32_weights(folder):
     plain = HuggingFacePolicy.load(folder)
     half = HuggingFacePolicy.load(folder, ModelOptions(dtype="bfloat16")).trainable_copy()

@@ -165,3 +165,19 @@ def test_what_other_trainers_call_a_key_is_answered_with_its_name_here(key, ours
 def test_a_value_where_keys_belong_is_said():
     with pytest.raises(BadInput, match=r"vllm: expected its own keys, as in vllm.NAME=VALUE, got True"):
         build_config({"vllm": True})
+
+
+@pytest.mark.parametrize("targets", ["*q_proj", "["])
+def test_a_pattern_of_layers_that_is_none_is_said(targets):
+    with pytest.raises(
+        BadInput, match=r"is no regular expression .* as in \.\*q_proj, or a list of layer names"
+    ):
+        build_config({"model": "folder", "lora": {"targets": targets}})
+
+
+@pytest.mark.parametrize("inside", ["", "arms:\n  one:\n    "])
+def test_other_trainers_names_are_answered_in_a_file_too(tmp_path, inside):
+    path = tmp_path / "own.yaml"
+    path.write_text(f"tasks: arithmetic-v1\n{inside}num_generations: 8\n")
+    with pytest.raises(BadInput, match=r"unknown key 'num_generations'; here it is 'group_size'"):
+        load_recipe(str(path))

@@ -154,7 +154,9 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("edit", [lambda rows: rows[1:], lambda rows: [rows[0] | {"answer": "99"}, *rows[1:]]])
+@pytest.mark.parametrize(
+    "edit", [lambda rows: rows[1:], lambda rows: [rows[0] | {"answer": "99"}, *rows[1:]]]
+)
 def test_a_run_does_not_go_on_with_other_tasks(files, tmp_path, edit):
     root = tmp_path / "run"
     run_experiment(load_recipe(str(files)), root, Silent())

@@ -16,7 +16,10 @@ FEW = 6_000_000  # multiply-adds of a product; on two cores one thread is faster
 
 @contextmanager
 def threads_for(multiply_adds: int) -> Generator[None]:
-    """Run products of this size on one thread where that is faster; other Python threads keep theirs."""
+    """Run products of this size on one thread where that is faster.
+
+    Other Python threads that have used torch before keep theirs; one that begins meanwhile starts with one.
+    """
     usual = torch.get_num_threads()
     if multiply_adds < FEW:
         torch.set_num_threads(1)

@@ -53,7 +53,7 @@ def read_folder(folder: Path, options: ModelOptions | None) -> tuple[Any, Any, M
         tokenizer = _tokenizer(folder, Path(base))
         module = _module(Path(base), options)
         if "base" in saved:
-            _load_adapter(module, folder, options)
+            _load_adapter(module, folder, options, saved)
     return module, tokenizer, options, base
 
 
@@ -118,11 +118,15 @@ def _from_gguf(base: Path, file: str, dtype: torch.dtype) -> Any:
     return clean.eval()
 
 
-def _load_adapter(module: Any, folder: Path, options: ModelOptions) -> None:
-    if options.lora is None:
-        raise BadInput(f"{folder} holds an adapter, but its options name none")
-    module.requires_grad_(False)
-    add_lora(module, options.lora)
+def _load_adapter(module: Any, folder: Path, options: ModelOptions, saved: dict[str, Any]) -> None:
+    own = ModelOptions.model_validate(saved["options"]).lora
+    if own is None or options.lora != own:
+        asked = "none" if options.lora is None else f"lora={options.lora.model_dump(mode='json')}"
+        raise BadInput(
+            f"{folder} holds an adapter, which goes on as it is: expected "
+            f"lora={own and own.model_dump(mode='json')}, got {asked}"
+        )
+    add_lora(module, own)
     load_lora(folder, module)
 
 

@@ -30,7 +30,7 @@ from assay.models.end_tokens import (
 )
 from assay.models.hub_folder import clear_generation_config, read_folder, write_folder
 from assay.models.llama_weights import LlamaWeights, is_llama_shaped, transformers_weights
-from assay.models.lora import add_lora, merged_weight
+from assay.models.lora import adapter_parameters, add_lora, merged_weight, train_lora
 from assay.models.packed import completion_hidden
 from assay.models.policy import Policy
 from assay.models.tiny_policy import pad_right
@@ -243,9 +243,13 @@ class HuggingFacePolicy(Policy):
         if self.options.lora is None:
             twin = self._with(copy.deepcopy(self.module).requires_grad_(True).eval())
         else:
-            shared = {id(parameter): parameter for parameter in self.module.parameters()}
-            twin = self._with(copy.deepcopy(self.module, shared).requires_grad_(False).eval())
-            add_lora(twin.module, self.options.lora)
+            own = {id(value) for _, value in adapter_parameters(self.module)}
+            shared = {id(p): p for p in self.module.parameters() if id(p) not in own}
+            twin = self._with(copy.deepcopy(self.module, shared).eval())
+            if own:  # the adapter that a checkpoint came with goes on
+                train_lora(twin.module)
+            else:
+                add_lora(twin.module, self.options.lora)
         if self.options.gradient_checkpointing:
             _enable_checkpointing(twin.module)
         return twin

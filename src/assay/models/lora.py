@@ -17,6 +17,7 @@ from assay.errors import BadInput, require
 
 ADAPTER_FILE = "adapter_model.safetensors"
 NAME = "default"  # peft's name of an only adapter: in its parameter names, not in its files
+LINEAR = ("Linear", "Conv1D")  # the second is GPT-2's
 PREFIX = "base_model.model."  # of every name in peft's files
 
 
@@ -24,15 +25,34 @@ def add_lora(module: Any, options: LoraOptions) -> None:
     """Put adapters into ``module`` in place; only they require gradients, in float32.
 
     Raises:
-        BadInput: no layer has one of the target names, or the head is among them.
+        BadInput: ``targets`` names no layer, or one that is not linear, or the head.
     """
     peft = require("peft", "train")
+    asked = f"lora.targets={options.targets!r}"
     try:
         peft.inject_adapter_in_model(_config(module, options, None), module, NAME)
     except ValueError as error:
-        raise BadInput(f"lora.targets={options.targets!r}: {str(error).splitlines()[0]}") from None
+        hint = f"; one word is a pattern for the whole name: write [{options.targets}]"
+        raise BadInput(
+            f"{asked}: {str(error).splitlines()[0]}{hint if isinstance(options.targets, str) else ''}"
+        ) from None
     if type(module.get_output_embeddings()) is not nn.Linear:
-        raise BadInput("lora.targets names the output head, which must stay as it is; leave it out")
+        raise BadInput(f"{asked} names the output head, which must stay as it is; leave it out")
+    others = [name for name, part in module.named_modules() if _adapts_no_linear(part)]
+    if others:
+        raise BadInput(
+            f"{asked}: only linear layers can have an adapter here, and {others[0]} is none; leave it out"
+        )
+    train_lora(module)
+
+
+def _adapts_no_linear(part: Any) -> bool:
+    return hasattr(part, "get_delta_weight") and type(part.get_base_layer()).__name__ not in LINEAR
+
+
+def train_lora(module: nn.Module) -> None:
+    """Let the adapters of a module, and nothing else of it, take gradients, in float32."""
+    module.requires_grad_(False)
     for _, parameter in adapter_parameters(module):
         parameter.data = parameter.data.float()
         parameter.requires_grad_(True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from assay.config import LoraOptions, RunConfig
 from assay.engines.request import WAVE_BYTES, row_bytes
 from assay.maths.chunked import CHUNK_BYTES, WIDE
+from assay.models.lora import LINEAR
 from assay.models.memory import cache_bytes_a_token, layers_of
 
 if TYPE_CHECKING:
@@ -105,11 +106,11 @@ def lora_parameters(module: Any, options: LoraOptions) -> int:
 
     def named(name: str) -> bool:
         if isinstance(targets, str):
-            return targets == "all-linear" or re.fullmatch(targets, name) is not None
+            return targets.lower() == "all-linear" or re.fullmatch(targets, name) is not None
         return any(name == target or name.endswith(f".{target}") for target in targets)
 
     return sum(
         options.rank * sum(part.weight.shape)
         for name, part in module.named_modules()
-        if part is not head and type(part).__name__ in ("Linear", "Conv1D") and named(name)
+        if part is not head and type(part).__name__ in LINEAR and named(name)
     )

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from assay.algos.recipes import option_names
-from assay.config import RunConfig, build_config, known_keys, override
+from assay.config import RunConfig, build_config, known_keys, override, unknown_key
 from assay.errors import BadInput, nearest
 from assay.train.setup import algorithm_of
 
@@ -112,7 +112,7 @@ def _read(source: str) -> dict[str, Any]:
         )
     for key in document:
         if key not in OWN_KEYS and key not in RunConfig.model_fields:
-            raise BadInput(f"{source}: unknown key {key!r}{nearest(str(key), [*OWN_KEYS, *known_keys()])}")
+            raise BadInput(f"{source}: {unknown_key(str(key), [*OWN_KEYS, *known_keys()])}")
     return document
 
 

@@ -20,6 +20,7 @@ from assay.algos.algorithm import Algorithm
 from assay.algos.dpo import Preference
 from assay.algos.ppo import ActorCritic
 from assay.config import RunConfig
+from assay.engines.uniforms import keyed_integer
 from assay.errors import BadInput
 from assay.models.checkpoint import load_policy, load_state, save_checkpoint
 from assay.models.heads import ScalarModel
@@ -101,7 +102,9 @@ def evaluator_of(config: RunConfig, tasks: TaskSet, scoring: Scoring, start: Pol
 
 def _trainer(config: RunConfig, start: Policy, tasks: TaskSet, scoring: Scoring) -> Trainer:
     algorithm = algorithm_of(config)
-    policy = start.trainable_copy()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(keyed_integer(config.seed, "adapter"))  # peft draws its first matrices
+        policy = start.trainable_copy()
     rounds = MOST_ROUNDS if algorithm.dynamic_sampling else 1
     reference = start if algorithm.needs_reference else None
     if ranks().size > 1:
