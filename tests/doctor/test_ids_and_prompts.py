@@ -111,3 +111,84 @@ def test_one_row_in_many_is_a_warning_and_no_pass():
     item = found(rows, ID)
     assert item.status == "warn"
     assert item.evidence["rows"] == 1
+
+
+def prompts(*lists, count=16, **more):
+    return [
+        {"step": 0, "prompt_id": f"p{n}", "sample": 0, "reward": 0.5, "prompt_ids": lists[n % len(lists)]}
+        | more
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 16])
+@pytest.mark.parametrize(
+    ("ids", "start", "status"),
+    [
+        ([1, 1, 5, 6], 1, "fail"),
+        ([1, 5, 6], 1, "pass"),
+        ([5, 6], 1, "fail"),
+        ([0, 0, 1, 5, 6], 1, "pass"),
+        ([0, 0, 1, 1, 5, 6], 1, "fail"),
+        ([1, 5, 1, 6], 1, "warn"),
+        ([5, 6], None, "pass"),
+    ],
+)
+def test_start_tokens(count, ids, start, status):
+    item = found(prompts(ids, count=count), "decode.double_bos", {"bos_token_id": start, "pad_token_id": 0})
+    assert item.status == status
+    if ids == [5, 6]:
+        assert item.summary == (
+            "no prompt begins with the start token 1" if start else "the configuration names no start token"
+        )
+
+
+@pytest.mark.parametrize(
+    ("ids", "config", "status"),
+    [
+        (
+            [5, 6],
+            {"bos_token_id": 2, "eos_token_id": 2},
+            "pass",
+        ),  # models whose end token is called a start token
+        ([5, 6], {"bos_token_id": 2, "pad_token_id": 2}, "pass"),
+        ([5, 6], {"bos_token_id": 151643, "model_name": "Qwen/Qwen3-0.6B"}, "pass"),
+        ([5, 6], {"bos_token_id": 1, "add_bos_token": False}, "pass"),
+        ([1, 5, 2, 1, 6], {"bos_token_id": 1, "eos_token_id": [2, 9]}, "pass"),  # each turn has its own
+        ([1, 5, 2, 9, 1, 6], {"bos_token_id": 1, "eos_token_id": 2}, "pass"),
+        ([1, 5, 9, 9, 1, 6], {"bos_token_id": 1, "eos_token_id": 2}, "warn"),
+        ([5, 6], {}, "skip"),
+    ],
+)
+def test_start_tokens_that_are_none_or_begin_a_turn(ids, config, status):
+    assert found(prompts(ids), "decode.double_bos", config).status == status
+
+
+def test_some_prompts_without_the_start_token_of_the_others():
+    item = found(prompts([1, 5, 6], [1, 7], [6, 7]), "decode.double_bos", {"bos_token_id": 1})
+    assert item.status == "warn"
+    assert item.evidence["rows"] == 5
+
+
+def test_start_tokens_as_padding_are_not_doubled():
+    config = {"bos_token_id": 1, "pad_token_id": 1}
+    assert found(prompts([1, 1, 1, 5], [1, 1, 5, 6]), "decode.double_bos", config).status == "pass"
+    assert found(prompts([1, 1, 5], [1, 1, 5, 6]), "decode.double_bos", config).status == "fail"
+
+
+def test_a_run_that_learns_without_start_tokens_is_warned(make_log):
+    log = make_log()
+    log.config.update({"bos_token_id": 1, "pad_token_id": 0})
+    for row in log.rollouts:
+        row["prompt_ids"] = [5, 6]
+    item = next(item for item in log.diagnose().findings if item.id == "decode.double_bos")
+    assert item.status == "warn"
+    assert "bos_token_id" in item.fix
+
+
+@pytest.mark.parametrize("start", ["<s>", "<|bos|>", "[BOS]", "<|begin_of_text|>"])
+def test_two_start_tokens_in_text(start):
+    rows = [{"prompt_id": f"p{n}", "reward": 0.5, "prompt": f"{start} {start}Add 2."} for n in range(8)]
+    assert found(rows, "decode.double_bos").status == "fail"
+    rows = [row | {"prompt": f"{start}Add 2."} for row in rows]
+    assert found(rows, "decode.double_bos").status == "pass"

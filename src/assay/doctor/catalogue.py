@@ -85,7 +85,7 @@ CATALOGUE: dict[str, Entry] = {
     "decode.prefilled": Entry("the template prefills nothing the reward wants", "Score the prefill together with the completion, or let the reward accept a text that starts after the tag.", "prompt, completion and reward"),
     "decode.no_eos": Entry("completions end", "Check the chat template, the set of end-token ids and that the sampler stops at them; train on the sampled end token.", "finished or finish_reason, or the share of truncated completions"),
     "decode.truncated": Entry("few completions are cut", "Raise {max_length}, or leave cut completions out of the loss.", "finished or finish_reason, or the share of truncated completions"),
-    "decode.double_bos": Entry("one start token", "Encode templated text with add_special_tokens=False.", "prompt ids (and bos_token_id), or prompts with their special tokens"),
+    "decode.double_bos": Entry("no prompt starts with two start tokens", "Encode templated text with add_special_tokens=False.", "prompt ids (and bos_token_id), or prompts with their special tokens"),
     "decode.empty": Entry("completions are not empty", "Look at the first sampled token: an end token at once means a wrong template or a suppressed start.", "completion or length"),
     "decode.repetition": Entry("completions do not loop", "Look at temperature, repetition and the start model; loops early in a run come from sampling or a wrong template, late ones from training.", "completion"),
     "decode.sampling_settings": Entry("the sampler uses what was asked for", "Set temperature, top_p, top_k, min_p and repetition_penalty explicitly ({sampling}): the model's own file sets others.", "effective sampling settings (generation_config) in the configuration"),

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import polars as pl
 
-from assay.doctor.catalogue import fail, fine, skip, warn
+from assay.doctor.catalogue import fail, finding, fine, skip, warn
 from assay.doctor.stage3_logprobs import ids_of
 from assay.doctor.stage5_decoding import sampled, share_finding
 from assay.doctor.texts import SPECIAL, bare
@@ -139,35 +139,91 @@ def _cut_is_unpaid(view: View) -> bool | None:
     return bool(sides[1].mean() - sides[0].mean() > 3 * error)
 
 
-_START = r"<s>|<bos>|<\|begin_of_text\|>|<\|startoftext\|>|<\|endoftext\|>|<｜begin▁of▁sentence｜>|\[CLS\]"
+_START = r"<s>|<bos>|<\|begin_of_text\|>|<\|startoftext\|>|<\|endoftext\|>|<｜begin▁of▁sentence｜>|<\|bos\|>|\[CLS\]|\[BOS\]"
 _TWO_STARTS = re.compile(rf"^\s*({_START})\s*\1")
 
 
 def double_bos(view: View) -> Finding:
-    """Prompts start with two start tokens, in ids or in text."""
+    """Prompts start with two start tokens, in ids or in text; in ids also with none, or with more inside."""
     id = "decode.double_bos"
     if view.has("prompt_ids"):
-        starts, pads = ids_of(view, "bos_token_id"), ids_of(view, "pad_token_id")
-        rows = sampled(view, "prompt_ids")
-        lists = view.rows["prompt_ids"][rows.tolist()].to_list()
-        bad = [int(n) for n, ids in zip(rows, lists, strict=True) if _starts_twice(ids, starts, pads)]
-        return share_finding(view, id, bad, max(1, int(rows.size)), "the prompt starts with two start tokens")
-    texts = [name for name in ("prompt", "reward_text") if view.has(name)]
-    if "prompt" not in texts:
+        starts = ids_of(view, "bos_token_id")
+        if starts:
+            return _start_tokens(view, starts)
+        named = [name for name in ("bos_token_id", "bos_id", "bos") if name in view.run.raw_config]
+        if named:
+            return finding(view, id, "pass", "the configuration names no start token", dict.fromkeys(named))
+    if not view.has("prompt"):
         return skip(id)
     rows = sampled(view, "prompt")
-    texts_ = view.rows["prompt"][rows.tolist()].to_list()
-    bad = [int(n) for n, text in zip(rows, texts_, strict=True) if _TWO_STARTS.match(text)]
-    if not bad and not any(SPECIAL.search(text) for text in texts_[:200]):
+    texts = view.rows["prompt"][rows.tolist()].to_list()
+    bad = [int(n) for n, text in zip(rows, texts, strict=True) if _TWO_STARTS.match(text)]
+    if not bad and not any(SPECIAL.search(text) for text in texts[:200]):
         return skip(id)
-    return share_finding(view, id, bad, max(1, int(rows.size)), "the prompt starts with two start tokens")
+    return share_finding(view, id, bad, max(1, int(rows.size)), TWICE)
 
 
-def _starts_twice(ids: list[int], starts: set[int], pads: set[int]) -> bool:
-    rest = list(ids)
-    while rest and rest[0] in pads and rest[0] not in starts:
-        rest.pop(0)
-    return len(rest) >= 2 and rest[0] == rest[1] and rest[0] in starts
+TWICE = "the prompt starts with two start tokens"
+_STARTLESS = re.compile(r"qwen|bloom|phi-?3", re.IGNORECASE)
+"""Models whose files name a start token that their tokenizers do not write."""
+
+
+def _start_tokens(view: View, starts: set[int]) -> Finding:
+    """Start tokens in the prompts' ids, padding on the left apart: one each, at the first place or after an end."""
+    id, rows = "decode.double_bos", sampled(view, "prompt_ids")
+    pads, ends = ids_of(view, "pad_token_id"), ids_of(view, "eos_token_id")
+    bodies = [_unpadded(ids, pads - starts) for ids in view.rows["prompt_ids"][rows.tolist()].to_list()]
+    leading = [next((n for n, token in enumerate(ids) if token not in starts), len(ids)) for ids in bodies]
+    unsure = bool(starts & pads) and set(leading) != {2}  # pads of any number, unless all have two
+    twice = [int(row) for row, count in zip(rows, leading, strict=True) if count >= 2 and not unsure]
+    if twice:
+        return share_finding(view, id, twice, int(rows.size), TWICE)
+    absent = [int(row) for row, ids, n in zip(rows, bodies, leading, strict=True) if ids and n == 0]
+    if absent and _writes_start(view, starts):
+        return _without_start(view, absent, int(rows.size), starts)
+    inside = [
+        int(row) for row, ids, n in zip(rows, bodies, leading, strict=True) if _inside(ids[n:], starts, ends)
+    ]
+    if inside:
+        words = f"a second start token stands inside {len(inside)} of {rows.size} prompts (a template of each turn?)"
+        return warn(view, id, words, {"rows": len(inside), "of": int(rows.size)}, view.refs(inside))
+    return fine(view, id, {"rows": int(rows.size), "without": len(absent)})
+
+
+def _unpadded(ids: list[int], pads: set[int]) -> list[int]:
+    return ids[next((n for n, token in enumerate(ids) if token not in pads), len(ids)) :]
+
+
+def _inside(ids: list[int], starts: set[int], ends: set[int]) -> bool:
+    """Whether a start token follows that does not open a turn, right after an end token or one token later."""
+    return any(
+        token in starts - ends and not ends & set(ids[max(0, n - 2) : n]) for n, token in enumerate(ids)
+    )
+
+
+def _writes_start(view: View, starts: set[int]) -> bool:
+    """Whether the model's tokenizer writes the start token: some only name one, often the end or pad token."""
+    others = ids_of(view, "eos_token_id") | ids_of(view, "pad_token_id")
+    switched_off = view.run.raw_config.get("add_bos_token") is False
+    return not (starts & others or switched_off or _STARTLESS.search(view.word("model")))
+
+
+def _without_start(view: View, rows: list[int], total: int, starts: set[int]) -> Finding:
+    """Prompts without the start token: all of them fail, unless the run learns; some of them are a warning."""
+    id, token = "decode.double_bos", "/".join(map(str, sorted(starts)))
+    most = len(rows) >= 0.95 * total
+    words = (
+        f"no prompt begins with the start token {token}"
+        if len(rows) == total
+        else f"{len(rows)} of {total} prompts lack the start token {token} that the others begin with"
+    )
+    fix = (
+        f"Let the template or the tokenizer write the start token {token} once, at the front; "
+        "set bos_token_id to null in the log's configuration if the model has none."
+    )
+    evidence = {"rows": len(rows), "of": total}
+    status = "fail" if most and not view.reward_rises else "warn"
+    return finding(view, id, status, words, evidence, view.refs(rows), fix)
 
 
 def empty(view: View) -> Finding:
