@@ -27,7 +27,7 @@ class Evaluator:
     Attributes:
         tasks: the held-out prompts. samples: completions a prompt.
         reward, truth: two instruments; see :data:`ScoreBatch`.
-        start: the policy before the first update, for the KL.
+        start: the policy before the first update, for the KL. rows: completions a forward pass of it, at most.
     """
 
     tasks: Sequence[Task]
@@ -36,6 +36,7 @@ class Evaluator:
     truth: ScoreBatch
     start: Policy
     settings: SamplingSettings
+    rows: int = 128
     _prompt_ids: dict[str, list[int]] = field(default_factory=dict)
 
     def evaluate(self, policy: Policy) -> dict[str, list[Any]]:
@@ -76,13 +77,11 @@ class Evaluator:
         return self._prompt_ids[prompt]
 
     @torch.no_grad()
-    def _kl(
-        self, policy: Policy, prompts: list[list[int]], drawn: list[Sampled], rows: int = 128
-    ) -> list[float]:
+    def _kl(self, policy: Policy, prompts: list[list[int]], drawn: list[Sampled]) -> list[float]:
         order = sorted(range(len(drawn)), key=lambda i: len(prompts[i]) + len(drawn[i].token_ids))
         values = [0.0] * len(drawn)
-        for first in range(0, len(order), rows):
-            chosen = order[first : first + rows]
+        for first in range(0, len(order), self.rows):
+            chosen = order[first : first + self.rows]
             batch = TokenRows([prompts[i] for i in chosen], [drawn[i].token_ids for i in chosen])
             found = exact_token_kl(policy, self.start, batch, self.settings.temperature).sum(-1).clamp_min(0)
             for index, value in zip(chosen, found.tolist(), strict=True):

@@ -97,7 +97,8 @@ def evaluator_of(config: RunConfig, tasks: TaskSet, scoring: Scoring, start: Pol
 
     settings = SamplingSettings(config.max_new_tokens, config.temperature, config.seed)
     held_out = list(tasks.evaluation)[: config.eval_prompts]
-    return Evaluator(held_out, config.eval_samples, scoring.reward, scoring.truth, start, settings)
+    rows = min(128, config.micro_batch_size)
+    return Evaluator(held_out, config.eval_samples, scoring.reward, scoring.truth, start, settings, rows)
 
 
 def _trainer(config: RunConfig, start: Policy, tasks: TaskSet, scoring: Scoring) -> Trainer:
