@@ -368,7 +368,7 @@ def build_config(values: Mapping[str, Any]) -> RunConfig:
 
 def _one_line(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
+    where = ".".join(str(part) for part in first["loc"] if not _is_a_type(part))
     if first["type"] == "extra_forbidden":
         return unknown_key(where, known_keys())
     if first["type"] == "value_error":
@@ -376,7 +376,12 @@ def _one_line(error: ValidationError) -> str:
     if first["type"] == "model_type":
         return f"{where}: expected its own keys, as in {where}.NAME=VALUE, got {first['input']!r}"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{where}: {first['msg']}, got {first['input']!r}{more}"
+    return f"{where}: {first['msg'].replace('Input should be', 'expected')}, got {first['input']!r}{more}"
+
+
+def _is_a_type(part: str | int) -> bool:
+    """Of a value that may have one of several types, pydantic names the type too."""
+    return part == "str" or "[" in str(part)
 
 
 def override(

@@ -162,6 +162,20 @@ def test_what_other_trainers_call_a_key_is_answered_with_its_name_here(key, ours
         assert name.partition(".")[0] in RunConfig.model_fields
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("lora.targets", 3, "^lora.targets: expected a valid string, got 3"),
+        ("threads", "two", "^threads: expected a valid integer, .*got 'two'"),
+        ("dtype", "fp8", "^dtype: expected 'float32' or 'bfloat16', got 'fp8'"),
+        ("lora.rank", 0, "^lora.rank: expected greater than or equal to 1, got 0"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_said(key, value, message):
+    with pytest.raises(BadInput, match=message):
+        build_config(override({"model": "folder"}, {key: value}))
+
+
 def test_a_value_where_keys_belong_is_said():
     with pytest.raises(BadInput, match=r"vllm: expected its own keys, as in vllm.NAME=VALUE, got True"):
         build_config({"vllm": True})
