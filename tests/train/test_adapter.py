@@ -1,12 +1,12 @@
 """A run of an adapter depends on its seed alone, from its first matrices on."""
 
 import yaml
-from tests.hub_models import make_folder
-from tests.train.test_second_path import Silent
 
 from assay.records.run_folder import RunFolder
 from assay.train.experiment import run_experiment
 from assay.train.recipe import load_recipe
+from tests.hub_models import make_folder
+from tests.train.test_second_path import Silent
 
 OWN = {
     "tasks": "arithmetic-v1",
