@@ -187,6 +187,15 @@ def test_a_folder_of_another_experiment_is_refused(small, done, recorder, tmp_pa
         reload_recipe(tmp_path / "full")
 
 
+def test_a_start_that_failed_leaves_the_folder_to_the_next(small, tmp_path, recorder):
+    root = tmp_path / "out"
+    with pytest.raises(BadInput):
+        run_experiment(load_recipe(small, [f"model={tmp_path / 'nowhere'}"]), root, recorder)
+    assert (root / "experiment.json").is_file()
+    run_experiment(load_recipe(small), root, recorder)
+    assert json.loads((root / "experiment.json").read_text())["status"] == "done"
+
+
 def test_a_folder_that_another_process_writes_is_refused(small, tmp_path, recorder):
     root = tmp_path / "run"
     root.mkdir()

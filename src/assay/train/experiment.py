@@ -143,7 +143,8 @@ def _claim(root: Path, document: Mapping[str, Any]) -> None:
     path = root / "experiment.json"
     if path.is_file():
         old = json.loads(path.read_text("utf-8"))
-        if _completed(old.get("configs") or {}) != document["configs"]:
+        begun = any(root.glob("*/run.json"))  # a start that failed is nobody's experiment
+        if begun and _completed(old.get("configs") or {}) != document["configs"]:
             raise BadInput(f"{root} holds another experiment; choose another --out, or --resume {root}")
     elif root.is_dir() and any(not path.name.startswith(".") for path in root.iterdir()):
         raise BadInput(f"{root} is not empty and holds no experiment; choose another --out")
