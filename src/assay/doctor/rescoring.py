@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from assay.doctor.catalogue import fail, fine, skip, warn
-from assay.doctor.texts import SPECIAL
+from assay.doctor.stage3_logprobs import ids_of
+from assay.doctor.stage5_decoding import COMPARED_ROWS
+from assay.doctor.texts import SPECIAL, frames
 from assay.doctor.view import View
 from assay.doctor.vocabulary import Tokenizer, load_tokenizer
 from assay.errors import BadInput
@@ -173,7 +175,9 @@ def _special_tokens(
             f"are paid with them and not without",
             {**evidence, "spoilt_by_end_marks": spoilt},
         )
-    if spoilt > 0.2 * len(texts) and logged.size and logged.max() <= raw.max() + 1e-9:
+    seen = [text for text in view.texts("reward_text") if text is not None][:COMPARED_ROWS]
+    kept = not seen or sum(bool(_END_MARK.search(text)) for text in seen) > 0.2 * len(seen)
+    if spoilt > 0.2 * len(texts) and kept and logged.size and logged.max() <= raw.max() + 1e-9:
         return fail(view, id, f"end marks spoil the score of {spoilt} of {len(texts)} completions", evidence)
     return fine(view, id, evidence)
 
@@ -184,20 +188,30 @@ def _variants(
     """(end marks removed, all special tokens removed, nothing removed) of each row."""
     if words is not None and "completion" not in view.rows.columns:
         lists = view.rows["token_ids"].drop_nulls().to_list()[: len(texts)]
-        right = [words.decode(_without_end(ids, words)) for ids in lists]
+        known = ids_of(view, "eos_token_id") | ids_of(view, "pad_token_id")
+        right = [words.decode(_within_frame(ids, words, known)) for ids in lists]
         return right, [words.decode(ids, skip_special_tokens=True) for ids in lists], texts
     if not any(SPECIAL.search(text) for text in texts):
         return None
     return [_END_MARK.sub("", t) for t in texts], [SPECIAL.sub("", t) for t in texts], texts
 
 
-def _without_end(ids: Sequence[int], words: Tokenizer) -> Sequence[int]:
-    """Ids without the last special token (and what repeats it): the end and pad marks."""
-    kept = list(ids)
-    last = kept[-1] if kept and words.is_special(kept[-1]) else None
-    while kept and kept[-1] == last:
-        kept.pop()
-    return kept
+def _within_frame(ids: Sequence[int], words: Tokenizer, known: set[int]) -> Sequence[int]:
+    """Ids without the start, end and pad marks around them, and the white space between those."""
+    kept = ids[: len(ids) - _framed(ids[::-1], words, known, last=True)]
+    return kept[_framed(kept, words, known, last=False) :]
+
+
+def _framed(ids: Sequence[int], words: Tokenizer, known: set[int], *, last: bool) -> int:
+    """How many ids go with the marks that these begin with: marks, and white space up to the last of them."""
+    count = 0
+    for place, token in enumerate(ids):
+        text = words.decode([token]).strip()
+        if token in known or (words.is_special(token) and frames(text, last=last)):
+            count = place + 1
+        elif text:
+            break
+    return count
 
 
 def retokenised_by(view: View, words: Tokenizer, found: Finding) -> list[Finding]:

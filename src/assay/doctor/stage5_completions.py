@@ -139,7 +139,10 @@ def _cut_is_unpaid(view: View) -> bool | None:
     return bool(sides[1].mean() - sides[0].mean() > 3 * error)
 
 
-_START = r"<s>|<bos>|<\|begin_of_text\|>|<\|startoftext\|>|<\|endoftext\|>|<｜begin▁of▁sentence｜>|<\|bos\|>|\[CLS\]|\[BOS\]"
+_START = (
+    r"<s>|<bos>|<\|bos\|>|<\|begin_of_text\|>|<\|startoftext\|>|<\|endoftext\|>|<｜begin▁of▁sentence｜>"
+    r"|\[CLS\]|\[BOS\]"
+)
 _TWO_STARTS = re.compile(rf"^\s*({_START})\s*\1")
 
 

@@ -123,6 +123,12 @@ def _ends_special(text: str) -> bool:
     return bool(matches) and matches[-1].end() == len(text.rstrip())
 
 
+def frames(mark: str, *, last: bool) -> bool:
+    """Whether a special token only starts, pads or (last of a text) ends it, and is no tag that a reward reads."""
+    shape = SPECIAL.fullmatch(mark) or (last and not mark.startswith("</"))
+    return bool(shape) and not _CONTENT.search(mark)
+
+
 def _without_ends(text: str) -> str:
     """The text without special tokens at its two ends."""
     text = text.strip()
