@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,6 +18,10 @@ from assay.records.finding import Finding
 
 GAP_FAIL = 0.1
 """Mean absolute gap of trainer and sampler, nats a token; 0.02 is the tolerance of bfloat16."""
+ROUNDING = 0.06
+"""Nats that rounding of one token in bfloat16 does not exceed: three times its tolerance."""
+FEW = 0.01
+"""A share of tokens that noise beyond rounding may have."""
 
 
 def _early_pairs(view: View) -> Pairs | None:
@@ -28,52 +34,127 @@ def _early_pairs(view: View) -> Pairs | None:
     return Pairs(pairs.first[keep], pairs.second[keep], pairs.row[keep], pairs.place[keep])
 
 
+@dataclass(frozen=True, slots=True)
+class _Ratios:
+    """What trainer / sampler probabilities of sampled tokens tell about how the sampler changed the distribution.
+
+    Under truncation with renormalisation the sampler is never below the trainer, and the mean of the ratio over
+    sampled tokens is the kept mass. Where both supports are whole that mean is 1, and a temperature moves every
+    token of more than half the mass the same way (up below 1, down above it), and unlikely ones the other way.
+
+    Attributes:
+        above, below: shares of the tokens whose trainer log-prob is above or below the sampler's beyond rounding.
+        mean, error: mean of the ratio and its standard error.
+        raised: of the likely tokens' differences, the part (by size) in which the sampler is above; 0..1.
+        fit: the part of the differences' variance that is proportional to the trainer's log-prob.
+        slope: of the sampler's log-probs on the trainer's.
+    """
+
+    above: float
+    below: float
+    mean: float
+    error: float
+    raised: float
+    fit: float
+    slope: float
+
+    @property
+    def truncated(self) -> bool:
+        """Whether part of the support is gone."""
+        lost = 1 - self.mean
+        return self.above < FEW and lost > GAP_WARN and lost > 5 * self.error
+
+    @property
+    def tempered(self) -> str:
+        """``sharper`` or ``flatter`` for a sampler at another temperature; empty otherwise."""
+        if self.fit > 0.9 and abs(self.slope - 1) > 0.1 and self.slope > 0.2:
+            return "sharper" if self.slope > 1 else "flatter"
+        if self.truncated or self.mean - 5 * self.error > 1 + GAP_WARN:
+            return ""
+        if self.raised > 0.9 and self.above >= FEW:
+            return "sharper"
+        return "flatter" if self.raised < 0.1 and self.below >= FEW else ""
+
+
+def _ratios(pairs: Pairs) -> _Ratios:
+    gap = pairs.gap
+    ratio = np.exp(np.minimum(gap, 20.0))
+    fit, slope = _proportion(pairs)
+    return _Ratios(
+        above=float((gap > ROUNDING).mean()), below=float((gap < -ROUNDING).mean()), mean=float(ratio.mean()),
+        error=float(ratio.std() / math.sqrt(ratio.size)), raised=_raised(pairs), fit=fit, slope=slope,
+    )  # fmt: skip
+
+
+def _raised(pairs: Pairs) -> float:
+    """The part in which the sampler is above, of the differences at tokens of more than half the mass.
+
+    Those are the likeliest of their position. They are picked by the trainer and, again, by the sampler, and the less
+    clear of both parts counts: picking by one side alone favours that side where the two are unlike models. 0.5 where
+    there are too few, or none moved beyond noise.
+    """
+    parts: list[float] = []
+    for side in (pairs.first, pairs.second):
+        gap = pairs.gap[side > math.log(0.5)]
+        clear = gap.size >= 10 and abs(float(gap.mean())) > 5 * float(gap.std()) / math.sqrt(gap.size)
+        parts.append(float(np.maximum(-gap, 0).sum() / np.abs(gap).sum()) if clear else 0.5)
+    return min(parts, key=lambda part: abs(part - 0.5))
+
+
+def _proportion(pairs: Pairs) -> tuple[float, float]:
+    """(Part of the gap's variance that is proportional to the trainer's log-prob, slope of sampler on trainer)."""
+    x, gap = pairs.first - pairs.first.mean(), pairs.gap - pairs.gap.mean()
+    power, other = float((x * x).sum()), float((gap * gap).sum())
+    if power <= 0 or other <= 0:
+        return 0.0, 1.0
+    slope = float((x * gap).sum()) / power
+    offset = abs(float(pairs.gap.mean() - slope * pairs.first.mean()))
+    through_zero = offset < 0.1 * float(np.abs(pairs.gap).mean())
+    return (slope * slope * power / other if through_zero else 0.0), 1 - slope
+
+
+def _shape_of_gap(view: View) -> tuple[_Ratios, dict[str, Any]] | None:
+    """The ratios with their evidence; None below 100 tokens, or where log-probs above 0 make them meaningless."""
+    pairs = _early_pairs(view)
+    if pairs is None or pairs.gap.size < 100:
+        return None
+    ratios = _ratios(pairs)
+    evidence: dict[str, Any] = {
+        "mean_ratio": ratios.mean, "standard_error": ratios.error, "sampler_below": ratios.above,
+        "sampler_above": ratios.below, "likely_tokens_raised": ratios.raised,
+        "mean_gap": float(np.abs(pairs.gap).mean()), "tokens": pairs.gap.size,
+    }  # fmt: skip
+    return ratios, evidence
+
+
+def _plain(view: View) -> bool:
+    """Whether the early gap is more than rounding, of values that can be log-probs, and no other text's."""
+    pairs = _early_pairs(view)
+    return (
+        pairs is not None
+        and max(pairs.first.max(), pairs.second.max()) <= ABOVE_ZERO
+        and float(np.abs(pairs.gap).mean()) > GAP_WARN
+        and abs(float(np.median(pairs.gap))) < 2.5
+    )
+
+
 def temperature(view: View) -> Finding:
-    """Trainer and sampler differ by a factor: the logits were divided by a temperature on one side only."""
+    """The logits were divided by a temperature on one side only."""
     id = "logprob.temperature"
     found = from_logits(view, id)
     if found is not None and found.status == "fail":
         return found
-    pairs = _early_pairs(view)
-    if pairs is None or pairs.gap.size < 100:
+    shape = _shape_of_gap(view)
+    if shape is None:
         return found or skip(id)
-    slope, error, fit = _slope(pairs)
-    asked = view.number("temperature")
-    evidence = {
-        "slope": slope,
-        "standard_error": error,
-        "r2": fit,
-        "temperature": asked,
-        "mean_gap": float(np.abs(pairs.gap).mean()),
-    }
-    far = abs(math.log(max(slope, 1e-3))) > 0.1 and abs(slope - 1) > 6 * error
-    below = max(pairs.first.max(), pairs.second.max()) <= ABOVE_ZERO
-    kept_mass = _one_sided(pairs) and abs(slope - 1) < 0.15
-    if far and below and fit > 0.7 and float(np.abs(pairs.gap).mean()) > GAP_WARN and not kept_mass:
-        return fail(
-            view,
-            id,
-            f"the sampler's log-probs are {slope:.2f} times the trainer's: one side has another temperature",
-            evidence,
-        )
+    ratios, evidence = shape
+    evidence["temperature"] = view.number("temperature")
+    word = ratios.tempered
+    if word and _plain(view):
+        moved = "raises likely tokens and lowers" if word == "sharper" else "lowers likely tokens and raises"
+        summary = f"the sampler {moved} unlikely ones against the trainer: one side has another temperature"
+        return fail(view, id, summary, evidence | {"sampler": word})
     return fine(view, id, evidence)
-
-
-def _slope(pairs: Pairs) -> tuple[float, float, float]:
-    """Slope of sampler on trainer, its standard error, and r squared."""
-    x, y = pairs.first - pairs.first.mean(), pairs.second - pairs.second.mean()
-    power, other = float((x * x).sum()), float((y * y).sum())
-    if power <= 0 or other <= 0:
-        return 1.0, math.inf, 0.0
-    slope = float((x * y).sum()) / power
-    rest = float(((y - slope * x) ** 2).sum())
-    return slope, math.sqrt(rest / max(1, x.size - 2) / power), 1 - rest / other
-
-
-def _one_sided(pairs: Pairs) -> bool:
-    """The sampler is never below the trainer, beyond noise: it spreads the mass over fewer tokens."""
-    more = -pairs.gap
-    return bool((more < -0.06).mean() < 0.01 and more.mean() > 0.04)
 
 
 def truncated_support(view: View) -> Finding:
@@ -82,29 +163,16 @@ def truncated_support(view: View) -> Finding:
     found = from_logits(view, id)
     if found is not None and found.status == "fail":
         return found
-    pairs = _early_pairs(view)
-    if pairs is None or pairs.gap.size < 100:
+    shape = _shape_of_gap(view)
+    if shape is None:
         return _truncated_metric(view, id) or found or skip(id)
-    slope, _, fit = _slope(pairs)
-    mass = float(np.exp(pairs.gap.mean()))
-    evidence = {
-        "mean_gap": float(pairs.gap.mean()),
-        "kept_mass": mass,
-        "slope": slope,
-        "top_p": view.config.get("top_p"),
-        "top_k": view.config.get("top_k"),
-    }
-    if (
-        _one_sided(pairs)
-        and fit > 0.7
-        and pairs.second.max() <= ABOVE_ZERO
-        and float(np.median(-pairs.gap)) < 1.5
-        and abs(slope - 1) < 0.15
-    ):
+    ratios, evidence = shape
+    evidence |= {name: view.config.get(name) for name in ("top_p", "top_k", "min_p")}
+    if ratios.truncated and not ratios.tempered and _plain(view):
         return fail(
             view,
             id,
-            f"the sampler kept about {mass:.0%} of the probability (top-p, top-k or min-p): the "
+            f"the sampler kept about {ratios.mean:.0%} of the probability (top-p, top-k or min-p): the "
             f"ratio never returns to 1",
             evidence,
         )

@@ -1,0 +1,116 @@
+"""A sampler's log-probs against the trainer's: what truncation does to them, what a temperature does, and neither."""
+
+import numpy as np
+import pytest
+
+TOKENS = 45
+
+
+def log_softmax(logits):
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def cut(kind, value):
+    """Logits to logits of a sampler that keeps the most likely tokens only."""
+
+    def change(rng, logits):
+        order = np.argsort(-logits, -1)
+        mass = np.take_along_axis(np.exp(log_softmax(logits)), order, -1)
+        kept = {
+            "top_p": np.cumsum(mass, -1) - mass < value,
+            "top_k": np.broadcast_to(np.arange(mass.shape[-1]) < value, mass.shape),
+            "min_p": mass >= value * mass[:, :1],
+        }[kind]
+        mask = np.zeros(logits.shape, bool)
+        np.put_along_axis(mask, order, kept, -1)
+        return np.where(mask, logits, -1e9)
+
+    return change
+
+
+def divided(temperature):
+    return lambda rng, logits: logits / temperature
+
+
+def perturbed(size):
+    return lambda rng, logits: logits + rng.normal(0, size, logits.shape)
+
+
+def sampled(change, seed, words, noise):
+    """(trainer's log-probs, sampler's), each (rows, TOKENS), of tokens drawn from the sampler; 0.7 nats a token."""
+    rng = np.random.default_rng(seed)
+    count = 16 * TOKENS
+    scale = np.where(
+        rng.random((count, 1)) < 0.6, rng.uniform(4, 9, (count, 1)), rng.uniform(1.3, 3, (count, 1))
+    )
+    ranks = rng.permuted(np.tile(-np.log(np.arange(1, words + 1)), (count, 1)), axis=1)
+    logits = ranks * scale + rng.normal(0, 0.3, ranks.shape)
+    trainer, sampler = log_softmax(logits), log_softmax(change(rng, logits))
+    ids = (np.cumsum(np.exp(sampler), -1) < rng.random((count, 1))).sum(-1).clip(max=words - 1)
+    first, second = (np.take_along_axis(x, ids[:, None], -1)[:, 0] for x in (trainer, sampler))
+    first = np.minimum(first + rng.normal(0, noise, count), 0)
+    return first.reshape(16, TOKENS), second.reshape(16, TOKENS)
+
+
+def found(make_log, change, seed=0, words=300, noise=0.004):
+    """The diagnosis of a flat run whose rows of a step hold such tokens."""
+    log = make_log(steps=15, groups=2, end=0.35)
+    trainer, sampler = sampled(change, seed, words, noise)
+    for number, row in enumerate(log.rollouts):
+        one, two = trainer[number % 16].tolist(), sampler[number % 16].tolist()
+        row |= {"old_logprobs": one, "logprobs": one, "sampler_logprobs": two, "ref_logprobs": one}
+        row["token_ids"] = [1] * TOKENS
+    return log.diagnose()
+
+
+def failures(diagnosis):
+    return {one.id for one in diagnosis.of("fail") if one.id.startswith("logprob.")}
+
+
+CUTS = [("top_p", p) for p in (0.3, 0.6, 0.8, 0.9, 0.95)]
+CUTS += [("top_k", k) for k in (1, 3, 5, 10)] + [("min_p", share) for share in (0.05, 0.1, 0.2)]
+
+
+@pytest.mark.parametrize(("words", "noise", "seed"), [(300, 0.004, 0), (300, 0.02, 1), (1000, 0.004, 2)])
+@pytest.mark.parametrize(("kind", "value"), CUTS)
+def test_a_truncated_sampler_is_named(make_log, kind, value, words, noise, seed):
+    root = found(make_log, cut(kind, value), seed, words, noise).root_cause
+    assert root.id == "logprob.truncated_support"
+    assert root.evidence["mean_ratio"] < 1 - 5 * root.evidence["standard_error"]
+
+
+def test_the_kept_mass_is_the_mean_ratio(make_log):
+    trainer, sampler = sampled(cut("top_p", 0.6), 0, 300, 0.0)
+    root = found(make_log, cut("top_p", 0.6), noise=0.0).root_cause
+    assert root.evidence["mean_ratio"] == pytest.approx(np.exp(trainer - sampler).mean())
+    assert f"{np.exp(trainer - sampler).mean():.0%}" in root.summary
+
+
+@pytest.mark.parametrize(("words", "noise", "seed"), [(300, 0.004, 0), (300, 0.02, 1), (1000, 0.004, 2)])
+@pytest.mark.parametrize("value", [0.5, 0.6, 0.7, 0.8, 0.9, 1.2, 1.3, 1.5])
+def test_a_temperature_on_one_side_is_named(make_log, value, words, noise, seed):
+    root = found(make_log, divided(value), seed, words, noise).root_cause
+    assert root.id == "logprob.temperature"
+    assert root.evidence["sampler"] == ("sharper" if value < 1 else "flatter")
+    assert ("raises likely" in root.summary) == (value < 1)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.004, 0.02])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_rounding_is_no_fault(make_log, seed, noise):
+    assert failures(found(make_log, perturbed(0.0), seed, noise=noise)) == set()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("size", [0.5, 1.0, 2.0])
+def test_another_model_is_neither(make_log, size, seed):
+    assert failures(found(make_log, perturbed(size), seed)) == {"logprob.sampler_mismatch"}
+
+
+def test_noise_on_every_token_is_neither(make_log):
+    assert failures(found(make_log, perturbed(0.0), noise=0.4)) == {"logprob.sampler_mismatch"}
+
+
+def test_a_gap_within_rounding_is_left_alone_even_where_it_is_one_sided(make_log):
+    assert failures(found(make_log, cut("top_p", 0.995))) == set()
