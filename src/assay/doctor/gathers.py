@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,12 @@ from assay.records.run_record import Logits
 
 CLOSE = 0.05
 """Median absolute difference, nats, below which two sets of log-probs are the same (bfloat16 keeps about 0.02)."""
+ROUNDING = 0.02
+"""Nats by which the log of a kept mass may be off."""
+MASKED = 100.0
+"""Nats below its log-prob at which a token was masked out, by minus infinity or a large negative number."""
+LEAST_LOST = 0.005
+"""Mean log of the kept mass, nats, above which nothing is truncated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +58,12 @@ def explain(data: Logits) -> Match:
     normal = log_softmax(data.logits)
     right = gather(normal, data.token_ids)
     error = difference(right, data.logged)
-    tried = [Match(None, "log_softmax over the vocabulary", error)]
-    tried += (
-        _unnormalised(data)
-        + _shifts(data, normal)
-        + _axes(data, normal)
-        + _temperatures(data)
-        + _supports(data, normal)
-    )
-    best = min(tried, key=lambda match: match.error)
-    if error <= CLOSE and best.error > error / 4:
-        return tried[0]
+    # supports come first: where most tokens are alone in theirs, a median error of 0 fits other mistakes too
+    wrong = _supports(data, normal) + _unnormalised(data) + _shifts(data, normal) + _axes(data, normal)
+    wrong += _temperatures(data)
+    best = min(wrong, key=lambda match: round(match.error, 6))
+    if error <= CLOSE and best.error >= error / 4:
+        return Match(None, "log_softmax over the vocabulary", error)
     return best if best.error <= CLOSE else Match("logprob.sampler_mismatch", "no known computation", error)
 
 
@@ -203,43 +205,85 @@ def _temperatures(data: Logits) -> list[Match]:
 
 
 def _supports(data: Logits, normal: Floats) -> list[Match]:
-    """log_softmax over the most likely tokens only: top-k, or a nucleus of a given mass."""
+    """log_softmax over the most likely tokens only: top-k, a nucleus of a given mass, or a share of the largest.
+
+    The kept mass of each position is exp(right - logged), and so the number of kept tokens is read off the sorted
+    probabilities. A rule holds where one threshold of its own gives that number everywhere.
+    """
     ordered = -np.sort(-np.where(np.isnan(normal), -np.inf, normal), axis=-1)
     right = gather(normal, data.token_ids)
+    total = np.cumsum(np.exp(ordered), axis=-1)
+    least, most = _kept_counts(total, right - data.logged)
     found: list[Match] = []
-    mass = np.exp(ordered)
-    total = np.cumsum(mass, axis=-1)
-    for k in (5, 10, 20, 40, 50):
-        if k < normal.shape[-1]:
-            kept = right - np.log(total[..., k - 1])
-            found.append(
-                Match(
-                    "logprob.truncated_support",
-                    f"renormalised over the {k} most likely tokens",
-                    _where_kept(kept, right, ordered[..., k - 1], data),
-                )
-            )
-    for p in (0.5, 0.7, 0.8, 0.9, 0.95):
-        place = np.argmax(total >= p - 1e-9, axis=-1)[..., None]
-        cut, sum_ = (
-            np.take_along_axis(ordered, place, -1)[..., 0],
-            np.take_along_axis(total, place, -1)[..., 0],
-        )
-        found.append(
-            Match(
-                "logprob.truncated_support",
-                f"renormalised over a nucleus of mass {p}",
-                _where_kept(right - np.log(sum_), right, cut, data),
-            )
-        )
+    for words, low, high, counts in _rules(ordered, total, least, most):
+        threshold = _commonest(low, high)
+        if math.isnan(threshold):
+            continue
+        last = counts(threshold)[..., None] - 1
+        cut, mass = (np.take_along_axis(values, last, -1)[..., 0] for values in (ordered, total))
+        error = _where_kept(right - np.log(mass), right, cut, data)
+        found.append(Match("logprob.truncated_support", words.format(threshold), error))
     return found
 
 
+Counts = NDArray[np.int64]
+Rule = tuple[str, Floats, Floats, Callable[[float], Counts]]
+
+
+def _kept_counts(total: Floats, log_mass: Floats) -> tuple[Counts, Counts]:
+    """(B, T) fewest and most tokens whose mass is a position's within rounding; 0 and 0 where no count is."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        fewest = (total < np.exp(log_mass - ROUNDING)[..., None]).sum(-1) + 1
+        most = (total <= np.exp(log_mass + ROUNDING)[..., None]).sum(-1)
+    fits = np.isfinite(log_mass) & (most >= fewest) & (log_mass < ROUNDING)
+    return np.where(fits, fewest, 0), np.where(fits, most, 0)
+
+
+def _rules(ordered: Floats, total: Floats, least: Counts, most: Counts) -> list[Rule]:
+    """Each rule: words, the thresholds (low, high] of the positions that give their counts, and the counts of one."""
+    known = least > 0
+    with np.errstate(invalid="ignore"):
+        share = np.exp(ordered - ordered[..., :1])
+    size = ordered.shape[-1]
+
+    def at(values: Floats, count: Counts, beyond: float) -> Floats:
+        """The value at a count (1 is the first), ``beyond`` outside."""
+        inside = (count >= 1) & (count <= size)
+        taken = np.take_along_axis(values, np.clip(count - 1, 0, size - 1)[..., None], -1)[..., 0]
+        return np.where(inside, taken, beyond)[known].astype(np.float64)
+
+    return [
+        ("renormalised over the {:.0f} most likely tokens", least[known].astype(np.float64) - 0.5,
+         most[known].astype(np.float64) + 0.5, lambda k: np.full_like(least, round(k))),
+        ("renormalised over a nucleus of mass {:.2g}", at(total, least - 1, 0.0), at(total, most, 1.0),
+         lambda p: np.minimum((total < p).sum(-1) + 1, size)),
+        ("renormalised over tokens of at least {:.2g} of the largest", at(share, most + 1, 0.0), at(share, least, 1.0),
+         lambda s: np.maximum((share >= s).sum(-1), 1)),
+    ]  # fmt: skip
+
+
+def _commonest(low: Floats, high: Floats) -> float:
+    """The middle of the stretch that most of the intervals share; NaN where that is less than 9 of 10 of them."""
+    if low.size < 8:
+        return math.nan
+    ends = np.concatenate([low, high])
+    order = np.lexsort(
+        (np.repeat([1, 0], low.size), ends)
+    )  # where one ends and one begins, the end comes first
+    depth = np.cumsum(np.where(order < low.size, 1, -1))
+    best = int(depth.argmax())
+    if depth[best] < 0.9 * low.size:
+        return math.nan
+    return float((ends[order[best]] + ends[order[best + 1]]) / 2)
+
+
 def _where_kept(values: Floats, right: Floats, cut: Floats, data: Logits) -> float:
-    kept = right >= cut - 1e-9
-    if (
-        np.isfinite(data.logged).sum() == 0
-        or (kept & np.isfinite(data.logged)).sum() < 0.5 * np.isfinite(data.logged).sum()
-    ):
+    """Median error over the kept tokens; infinity where many of the logged ones are not, or no mass is lost."""
+    known = np.isfinite(data.logged) & (data.logged > right - MASKED)
+    kept = (right >= cut - 1e-9) & known
+    lost = float((values - right)[kept].mean()) if kept.any() else 0.0
+    if kept.sum() < 0.5 * known.sum() or lost < LEAST_LOST:
         return math.inf
-    return difference(np.where(kept, values, math.nan), data.logged)
+    error = difference(np.where(kept, values, math.nan), data.logged)
+    wrong = np.abs(values - data.logged)[kept] > CLOSE
+    return error if wrong.mean() < 0.1 else math.inf
