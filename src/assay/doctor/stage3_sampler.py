@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from assay.doctor.catalogue import fail, finding, fine, skip, warn
-from assay.doctor.stage3_logprobs import ABOVE_ZERO, GAP_WARN, from_logits, match_of
-from assay.doctor.trend import Floats, change, finite, rising_share
+from assay.doctor.catalogue import fail, fine, skip, warn
+from assay.doctor.stage3_logprobs import ABOVE_ZERO, GAP_WARN, from_logits, match_of, prompt_lengths
+from assay.doctor.trend import Floats, finite
 from assay.doctor.view import Pairs, View
 from assay.records.finding import Finding
 
@@ -197,8 +196,8 @@ def positions(view: View) -> Finding:
     """The gap grows with the padding of the row: position ids or the attention mask are missing."""
     id = "logprob.positions"
     pairs = view.sampler_pairs
-    lengths = _prompt_lengths(view)
-    if pairs is None or lengths is None:
+    lengths = prompt_lengths(view)
+    if pairs is None or not np.isfinite(lengths).any():
         return skip(id)
     gap = np.bincount(pairs.row, np.abs(pairs.gap), view.rows.height)
     count = np.bincount(pairs.row, minlength=view.rows.height)
@@ -221,15 +220,7 @@ def positions(view: View) -> Finding:
     return fine(view, id, evidence)
 
 
-def _prompt_lengths(view: View) -> Floats | None:
-    if view.has("prompt_length"):
-        return view.column("prompt_length")
-    if view.has("prompt_ids"):
-        return view.rows["prompt_ids"].list.len().cast(pl.Float64).to_numpy().astype(np.float64)
-    return None
-
-
-def _gap_by_step(view: View) -> Floats:
+def gap_by_step(view: View) -> Floats:
     """Mean absolute gap of trainer and sampler by step."""
     pairs = view.sampler_pairs
     if pairs is None:
@@ -240,67 +231,10 @@ def _gap_by_step(view: View) -> Floats:
     )
 
 
-def stale_weights(view: View) -> Finding:
-    """The sampler's version falls behind, or its gap to the trainer grows over the run."""
-    id = "logprob.stale_weights"
-    lag = _lag(view)
-    gaps = _gap_by_step(view)
-    if lag is None and gaps.size < 4:
-        return skip(id)
-    grows = _grows(gaps)
-    evidence = {"largest_lag": None if lag is None else float(lag.max()), "gap_by_third": _thirds(gaps)}
-    if lag is not None and lag.size >= 3:
-        allowed = view.number("lag_allowed")
-        limit = max(2.0, allowed if math.isfinite(allowed) else 0.0)
-        if lag.max() > limit and rising_share(lag) > 0.8:
-            return fail(
-                view, id, f"the sampler's weights fall behind: {lag.max():.0f} versions at the end", evidence
-            )
-        return fine(view, id, evidence)
-    if grows:
-        certain = gaps.size >= 8 and float(np.mean(gaps[-max(2, gaps.size // 5) :])) > 0.05
-        first, _, last = _thirds(gaps)
-        return finding(
-            view,
-            id,
-            "fail" if certain else "warn",
-            f"the gap between trainer and sampler grows from {first:.3f} to {last:.3f} nats a token",
-            evidence,
-        )
-    return fine(view, id, evidence)
-
-
-def _thirds(values: Floats) -> list[float]:
-    return [float(part.mean()) for part in np.array_split(values, 3) if part.size]
-
-
-def _grows(gaps: Floats) -> bool:
-    """A clear, steady growth to several times the start."""
-    if gaps.size < 4:
-        return False
-    first, _, last = _thirds(gaps)
-    return rising_share(gaps) > 0.7 and last > 3 * first and last > GAP_WARN and change(gaps).z > 4
-
-
-def _lag(view: View) -> Floats | None:
-    """Updates that the sampler is behind the trainer, by step; None where versions are not logged."""
-    trainer, sampler = view.metric("trainer_version"), view.metric("sampler_version")
-    if trainer is not None and sampler is not None:
-        return finite(trainer - sampler)
-    if sampler is not None and finite(sampler).size >= 4:
-        return finite(view.metric_steps - sampler)
-    if not view.has("policy_version"):
-        return None
-    versions = view.column("policy_version")
-    steps = np.unique(view.step[np.isfinite(versions)])
-    behind = np.array([step - np.nanmin(versions[view.step == step]) for step in steps])
-    return behind - behind.min(initial=0.0) if behind.size >= 3 and behind.size else None
-
-
 def sampler_mismatch(view: View) -> Finding:
     """Trainer and sampler disagree before any update of theirs, by more than rounding."""
     id = "logprob.sampler_mismatch"
-    gaps = _gap_by_step(view)
+    gaps = gap_by_step(view)
     match = match_of(view)
     if gaps.size == 0:
         if match is not None and match.id == id:
