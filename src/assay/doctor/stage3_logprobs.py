@@ -230,13 +230,13 @@ def retokenised(view: View) -> Finding:
     columns = [name for name in COLUMNS if view.has(name)]
     if not view.has("token_ids") or not columns:
         return skip(id)
-    sizes = _sizes(view, "token_ids")
+    sizes = sizes_of(view, "token_ids")
     with_prompt = padded = 0
     for name in columns:
-        other = _sizes(view, name)
+        other = sizes_of(view, name)
         known = np.isfinite(sizes) & np.isfinite(other) & (other > 0)
         more = np.where(known, sizes - other, 0)
-        pads = (more > 0) & (more == _trailing_pads(view, more > 0))
+        pads = (more > 0) & (more == trailing_pads(view, more > 0))
         inside = (more > 0) & ~pads & _holds_prompt(view, more)
         with_prompt, padded = with_prompt + int(inside.sum()), padded + int(pads.sum())
         differs = (more != 0) & ~inside & ~pads
@@ -259,12 +259,12 @@ def retokenised(view: View) -> Finding:
     return fine(view, id, evidence)
 
 
-def _sizes(view: View, name: str) -> Floats:
+def sizes_of(view: View, name: str) -> Floats:
     """(N,) entries of a list column, NaN where it was not logged."""
     return view.rows[name].list.len().cast(pl.Float64).to_numpy().astype(np.float64)
 
 
-def _trailing_pads(view: View, rows: Bools) -> Floats:
+def trailing_pads(view: View, rows: Bools) -> Floats:
     """(N,) pad tokens at the end of the ids of these rows; where pads are end tokens the first of them is none."""
     counts, pads = np.zeros(rows.size), ids_of(view, "pad_token_id")
     if not pads:
@@ -286,7 +286,7 @@ def _holds_prompt(view: View, more: Floats) -> Bools:
             asked, ids = (view.rows[name][int(row)].to_list() for name in ("prompt_ids", "token_ids"))
             starts = len(asked) > 0 and ids[: len(asked)] == asked
             exact[row] = starts and more[row] in (1, len(asked) - 1)
-    left = rows & ~exact & (view.column("length") != _sizes(view, "token_ids"))
+    left = rows & ~exact & (view.column("length") != sizes_of(view, "token_ids"))
     shared = _shared_starts(view, left, more)
     seen = [row for row, fits in shared.items() if fits]
     if seen and all(shared.values()):
@@ -328,7 +328,7 @@ def _as_many_as_a_prompt(view: View, more: Floats, rows: Bools) -> bool:
         return False
     letters = view.rows["prompt"].str.len_chars().cast(pl.Float64).to_numpy().astype(np.float64)[rows]
     surplus = more[rows]
-    completion = view.column("length")[rows] == _sizes(view, "token_ids")[rows]
+    completion = view.column("length")[rows] == sizes_of(view, "token_ids")[rows]
     return bool(((surplus >= 4) & (surplus > letters / 12) & (surplus < letters + 32) & ~completion).all())
 
 
@@ -336,4 +336,4 @@ def prompt_lengths(view: View) -> Floats:
     """(N,) tokens of each row's prompt, as logged; NaN where unknown."""
     if view.has("prompt_length") or not view.has("prompt_ids"):
         return view.column("prompt_length")
-    return _sizes(view, "prompt_ids")
+    return sizes_of(view, "prompt_ids")

@@ -9,36 +9,62 @@ import numpy as np
 import polars as pl
 
 from assay.doctor.catalogue import fail, finding, fine, skip, warn
-from assay.doctor.stage3_logprobs import ids_of
+from assay.doctor.stage3_logprobs import ids_of, sizes_of, trailing_pads
 from assay.doctor.stage5_decoding import sampled, share_finding
 from assay.doctor.texts import SPECIAL, bare
 from assay.doctor.trend import Floats, finite, thirds, wilson
-from assay.doctor.view import View
+from assay.doctor.view import Bools, Ints, View
 from assay.records.finding import Finding
 
 TRUNCATED_FAIL, TRUNCATED_WARN, NEVER_ENDS = 0.4, 0.15, 0.97
 TRUNCATED_UNKNOWN, TRUNCATED_ANYWAY = 0.6, 0.8
 """Shares of cut completions that fail where nothing shows what being cut costs, and where it seems to cost nothing."""
+EMPTY = 0.2
+"""Share of completions without content that fails."""
 
 
 def _truncated_rows(view: View) -> Floats:
-    """Per row 1 for cut, 0 for ended, NaN for unknown: as logged, else full length without an end token."""
-    if view.has("finished"):
-        known = view.rows["finished"].cast(pl.Float64).to_numpy().astype(np.float64)
-        cut = 1.0 - known
-    else:
-        cut = np.full(view.rows.height, math.nan)
+    """Per row 1 for cut, 0 for ended, NaN for unknown: as logged, else full length without an end token.
+
+    Full length with an end token at its end was not cut, whatever the log says.
+    """
+    logged, full, ended = 1.0 - view.column("finished"), _full(view), _ended(view)
+    cut = np.where(np.isfinite(logged), logged, np.where(np.isfinite(ended), full * (1 - ended), math.nan))
+    return np.where(_miscounted(view), 0.0, cut)
+
+
+def _miscounted(view: View) -> Bools:
+    """(N,) rows logged as cut whose ids fill the limit (the longest row, where none is known) up to an end token."""
+    full = _full(view)
+    if not np.isfinite(full).any() and view.has("token_ids"):
+        lengths = sizes_of(view, "token_ids")
+        full = (lengths >= np.nanmax(lengths, initial=1)).astype(np.float64)
+    return (view.column("finished") == 0) & (full == 1) & (_ended(view) == 1)
+
+
+def _full(view: View) -> Floats:
+    """(N,) 1 where the ids, pads apart, fill the limit of the length; NaN where either is unknown."""
+    if not view.has("token_ids"):
+        return np.full(view.rows.height, math.nan)
+    lengths, limit = sizes_of(view, "token_ids") - _padding(view), view.column("max_length")
+    limit = np.where(np.isfinite(limit), limit, view.number("max_length"))
+    return np.where(np.isfinite(lengths) & np.isfinite(limit), lengths >= limit, math.nan)
+
+
+def _ended(view: View) -> Floats:
+    """(N,) 1 where the last id, pads apart, is an end token; NaN where ids or end tokens are unknown."""
     ends = ids_of(view, "eos_token_id")
     if not view.has("token_ids") or not ends:
-        return cut
-    limit = view.column("max_length")
-    limit = np.where(np.isfinite(limit), limit, view.number("max_length"))
-    lengths = view.rows["token_ids"].list.len().cast(pl.Float64).to_numpy().astype(np.float64)
-    last = view.rows["token_ids"].list.last().cast(pl.Float64).to_numpy().astype(np.float64)
-    full = np.where(
-        np.isfinite(lengths) & np.isfinite(limit), (lengths >= limit) & ~np.isin(last, list(ends)), math.nan
-    )
-    return np.where(np.isfinite(cut), cut, full)
+        return np.full(view.rows.height, math.nan)
+    places = pl.Series(-1 - _padding(view)).cast(pl.Int64)
+    last = view.rows["token_ids"].list.get(places, null_on_oob=True).cast(pl.Float64).to_numpy()
+    return np.where(view.rows["token_ids"].is_null().to_numpy(), math.nan, np.isin(last, list(ends)))
+
+
+def _padding(view: View) -> Floats:
+    """(N,) pads at the end of the ids that are no end tokens."""
+    pads = ids_of(view, "pad_token_id") - ids_of(view, "eos_token_id")
+    return trailing_pads(view, np.isin(view.rows["token_ids"].list.last().to_numpy(), list(pads)))
 
 
 def truncated_share(view: View) -> tuple[float, float, int] | None:
@@ -46,10 +72,10 @@ def truncated_share(view: View) -> tuple[float, float, int] | None:
     logged = finite(view.metric("truncated"))
     if logged.size == 0 and view.metric("stop_rate") is not None:
         logged = 1 - finite(view.metric("stop_rate"))
-    if logged.size >= 3:
-        return (*thirds(logged), logged.size * 8)
     rows = _truncated_rows(view)
     known = np.isfinite(rows)
+    if logged.size >= 3 and not _contradicted(logged, rows[known]):
+        return (*thirds(logged), logged.size * 8)
     if not known.any():
         return None
     steps = np.unique(view.step[known])
@@ -58,12 +84,17 @@ def truncated_share(view: View) -> tuple[float, float, int] | None:
     return float(early.mean()), float(late.mean()), int(min(early.size, late.size))
 
 
+def _contradicted(logged: Floats, rows: Floats) -> bool:
+    """Whether the metrics say that nothing ends, and most of the logged completions do."""
+    return rows.size >= 8 and max(thirds(logged)) >= NEVER_ENDS and float(rows.mean()) < 0.5
+
+
 def _first_share(view: View) -> float:
     """Share of cut completions at the first step, before any update; NaN where unknown."""
-    logged = finite(view.metric("truncated"))
-    if logged.size >= 3:
+    logged, rows = finite(view.metric("truncated")), _truncated_rows(view)
+    if logged.size >= 3 and not _contradicted(logged, rows[np.isfinite(rows)]):
         return float(logged[0])
-    rows = _truncated_rows(view)[view.step == view.step.min(initial=0)]
+    rows = rows[view.step == view.step.min(initial=0)]
     return float(np.nanmean(rows)) if np.isfinite(rows).sum() >= 8 else math.nan
 
 
@@ -122,11 +153,15 @@ def truncated(view: View) -> Finding:
     hopeful = view.reward_rises or (unpaid is None and view.reward_change.z > 1)
     if largest > limit and low > TRUNCATED_WARN and not hopeful:
         return fail(view, id, words, evidence | {"cut_are_paid_less": unpaid}, _cut_refs(view))
-    return (
-        warn(view, id, words, evidence, _cut_refs(view))
-        if largest > TRUNCATED_WARN
-        else fine(view, id, evidence)
-    )
+    if largest > TRUNCATED_WARN:
+        return warn(view, id, words, evidence, _cut_refs(view))
+    wrong = np.flatnonzero(_miscounted(view))
+    if wrong.size > 0.05 * view.rows.height:
+        words = (
+            f"{wrong.size} of {view.rows.height} completions count as cut, and their last id is an end token"
+        )
+        return warn(view, id, words, evidence | {"count_as_cut": int(wrong.size)}, view.refs(wrong))
+    return fine(view, id, evidence)
 
 
 def _cut_is_unpaid(view: View) -> bool | None:
@@ -238,8 +273,7 @@ def empty(view: View) -> Finding:
         bad = [int(n) for n, text in zip(rows, texts, strict=True) if not bare(text)]
     elif view.has("token_ids"):
         rows = sampled(view, "token_ids")
-        sizes = view.rows["token_ids"].list.len().to_numpy()
-        bad = [int(n) for n in rows if sizes[n] == 0]
+        bad = _without_content(view, rows)
     else:
         mean = finite(view.metric("length"))
         if mean.size < 3:
@@ -254,14 +288,24 @@ def empty(view: View) -> Finding:
             )
         return fine(view, id)
     low, _ = wilson(len(bad), int(rows.size), 2.6)
-    evidence = {"rows": len(bad), "of": int(rows.size), "lower_bound": low, "limit": 0.2} | _by_time(
+    evidence = {"rows": len(bad), "of": int(rows.size), "lower_bound": low, "limit": EMPTY} | _by_time(
         view, rows, bad
     )
-    if low > 0.1 and len(bad) > 0.2 * rows.size:
+    if low > EMPTY / 2 and len(bad) > EMPTY * rows.size:
         return fail(view, id, f"{len(bad)} of {rows.size} completions are empty", evidence, view.refs(bad))
     if len(bad) > 0.02 * rows.size:
         return warn(view, id, f"{len(bad)} of {rows.size} completions are empty", evidence, view.refs(bad))
     return fine(view, id, evidence)
+
+
+def _without_content(view: View, rows: Ints) -> list[int]:
+    """Rows without any id; and those of end and pad tokens only, where these make up a good part of the run."""
+    marks = ids_of(view, "eos_token_id") | ids_of(view, "pad_token_id")
+    lists = view.rows["token_ids"][rows.tolist()].to_list()
+    blank = [int(row) for row, ids in zip(rows, lists, strict=True) if marks.issuperset(ids)]
+    if len(blank) > EMPTY * rows.size and wilson(len(blank), int(rows.size), 2.6)[0] > EMPTY / 2:
+        return blank
+    return [int(row) for row, ids in zip(rows, lists, strict=True) if not ids]
 
 
 def loops(text: str, least: int = 60) -> bool:
