@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,7 +157,7 @@ def continued(one: RunRecord, two: RunRecord) -> Finding | None:
     rate = _rate_jump(one, two)
     view = View(dataclasses.replace(two, source=two.source))
     evidence = {"first_step": after[0], "repeated_steps": again[:5], **(rate or {})}
-    if again and again[0] == after[0]:
+    if again and again[0] == after[0] and two.prompts_by_step[after[0]] != _next_of_epochs(one, after[0]):
         words = f"step {after[0]} repeats prompts of step {_step_of(one, two.prompts_by_step[after[0]])}"
         return finding(
             view,
@@ -174,6 +175,33 @@ def continued(one: RunRecord, two: RunRecord) -> Finding | None:
             evidence,
         )
     return finding(view, "run.resume", "pass", "the second log continues the first", evidence)
+
+
+def _next_of_epochs(run: RunRecord, step: int) -> tuple[str, ...] | None:
+    """The prompts due at a step where the log before it goes round its data in one order; None where it does not.
+
+    The order is known once prompts of at least one step have come again at one distance, whatever the batches' cut.
+    """
+    by_step = {at: ids for at, ids in sorted(run.prompts_by_step.items()) if at < step}
+    if not by_step or list(by_step) != list(range(min(by_step), step)):
+        return None
+    stream, size = [name for ids in by_step.values() for name in ids], len(by_step[step - 1])
+    repeated = _border(stream)
+    if not 0 < size <= repeated:
+        return None
+    period = len(stream) - repeated
+    return tuple(stream[len(stream) - period + place % period] for place in range(size))
+
+
+def _border(stream: Sequence[str]) -> int:
+    """Length of the longest proper beginning of a sequence that is also its end (Knuth, Morris and Pratt)."""
+    borders = [0] * len(stream)
+    for place in range(1, len(stream)):
+        length = borders[place - 1]
+        while length and stream[place] != stream[length]:
+            length = borders[length - 1]
+        borders[place] = length + (stream[place] == stream[length])
+    return borders[-1] if borders else 0
 
 
 def _step_of(run: RunRecord, ids: tuple[str, ...]) -> int | None:
