@@ -35,7 +35,7 @@ FIXES: Mapping[str, str] = {
     "logprob.temperature": (
         "divide the logits by the temperature that sampled the tokens, 1 unless it was set"
     ),
-    "logprob.truncated_support": "normalise over the whole vocabulary: no top-k or top-p when scoring",
+    "logprob.truncated_support": "normalise over the whole vocabulary: no top-k, top-p or min-p when scoring",
     "logprob.positions": "a row's log-probs must not depend on the other rows or on padding",
     "logprob.mask": "select the completion's tokens with the mask before summing",
     "loss.inverted": "the loss is minus the objective: a good completion's log-prob must rise",

@@ -27,9 +27,13 @@ from assay.errors import BadInput
 from assay.records.finding import Finding
 
 Ids = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 Call = Callable[[Array, Ids], Outcome]
 UNKNOWN = "the values are no log-probabilities of these logits"
+USUAL_MASSES = (*(round(0.05 * i, 2) for i in range(1, 20)), 0.98, 0.99)
+USUAL_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 FEWEST = 4  # kept tokens that must match before a truncation is named
+MASKED = 1000.0  # nats below its log-prob at which a token was masked out
 FULL, HALF = 1e-4, 0.03  # nats: float32 kernels, and 16-bit ones at |log-prob| around 4
 
 
@@ -70,6 +74,7 @@ def observe_logprobs(
     pairs.append(_judge(call, sharp, sharp_ids, "near one-hot logits", first))
     pairs.append(_judge(call, sharp * 40 + 3, sharp_ids, "logits of a thousand", first))
     pairs.append(_judge(call, logits - 50.0, ids, "logits far below 0", first))
+    pairs.append(_judge(call, *wide_logits(), "a larger vocabulary", first))
     return pairs
 
 
@@ -79,6 +84,14 @@ def sample_logits() -> tuple[Array, Ids]:
     logits = 2.5 * np.sin(1.7 * b + 0.9 * t * (v + 1) + 0.3 * v * v) + 0.6 * np.cos(v + 2 * t) + 0.4 * b
     ids = np.array([[6, 2, 5, 1, 3], [1, 4, 0, 6, 2], [3, 0, 6, 2, 5]], dtype=np.int64)
     return np.round(logits, 4), ids
+
+
+def wide_logits() -> tuple[Array, Ids]:
+    """Logits (2, 4, 120) that spread over many tokens, and ids (2, 4) of likely and unlikely ones."""
+    b, t, v = np.meshgrid(np.arange(2), np.arange(4), np.arange(120), indexing="ij")
+    logits = np.round(2.0 * np.sin(0.7 * b + 1.3 * t + 0.11 * v * v) + 0.3 * np.cos(v), 4)
+    ranks = np.array([[0, 7, 30, 90], [2, 15, 60, 118]])
+    return logits, np.take_along_axis(np.argsort(-logits, axis=-1), ranks[..., None], axis=-1)[..., 0]
 
 
 def one_hot_logits() -> tuple[Array, Ids]:
@@ -165,6 +178,15 @@ def explain_values(logits: Array, ids: Ids, got: Array, tolerance: float) -> tup
     expected = gather(log_softmax(logits), ids)
     if got.shape != expected.shape:
         return _explain_shape(expected, got, tolerance)
+    with np.errstate(invalid="ignore"):
+        masked = got < expected - MASKED
+    if masked.any() and np.isfinite(got[~masked]).all():
+        rule = _rule_of_mask(logits, ids, got, masked, max(tolerance, 1e-3))
+        if rule:
+            return (
+                "logprob.truncated_support",
+                f"tokens outside {rule} get {got[masked][0]:g} instead of a log-prob",
+            )
     if not np.isfinite(got).all():
         return (
             "logprob.not_normalised",
@@ -269,22 +291,47 @@ def _wrong_axes(logits: Array, ids: Ids) -> Iterator[Candidate]:
         yield "logprob.wrong_axis", "the ids are off by one in the vocabulary", off, everywhere
 
 
-def _truncated(logits: Array, ids: Ids) -> Iterator[Candidate]:
-    full = log_softmax(logits)
+def _supports(logits: Array, ids: Ids) -> Iterator[tuple[str, Mask, Array]]:
+    """Every set of the most likely tokens that top-k, top-p or min-p can keep, as (name, whether each id
+    is kept (B, T), log of the kept mass (B, T)).
+
+    Thresholds are tried at usual values, then between all that occur, so that none is missed.
+    """
     order = np.argsort(-logits, axis=-1)
     ranks = np.argsort(order, axis=-1)
-    cumulative = np.cumsum(np.take_along_axis(np.exp(full), order, axis=-1), axis=-1)
-    before = np.take_along_axis(np.roll(cumulative, 1, axis=-1), ranks, axis=-1)
+    mass = np.take_along_axis(np.exp(log_softmax(logits)), order, axis=-1)
+    before = np.take_along_axis(np.cumsum(mass, axis=-1) - mass, ranks, axis=-1)
     before[ranks == 0] = 0.0
+    share = np.exp(logits - logits.max(axis=-1, keepdims=True))
     kept = [(f"top-k {k}", ranks < k) for k in range(1, logits.shape[-1])]
-    kept += [(f"top-p {p:g}", before < p) for p in (0.5, 0.7, 0.8, 0.85, 0.9, 0.92, 0.95, 0.98, 0.99)]
+    kept += [(f"top-p {p:.2g}", before < p) for p in _thresholds(before, USUAL_MASSES)]
+    kept += [(f"min-p {s:.2g}", share >= s) for s in _thresholds(share, USUAL_SHARES)]
+    chance = np.exp(log_softmax(logits))
     for name, keep in kept:
-        inside = gather(keep.astype(np.float64), ids) > 0
-        mass = np.log(np.where(keep, np.exp(full), 0).sum(axis=-1))
-        values = gather(full, ids) - mass
+        inside = np.take_along_axis(keep, ids[..., None], axis=2)[..., 0]
+        yield name, inside, np.log(np.where(keep, chance, 0).sum(axis=-1))
+
+
+def _thresholds(values: Array, usual: Sequence[float]) -> list[float]:
+    seen = np.unique(values)
+    return [*usual, *((seen[1:] + seen[:-1]) / 2).tolist()]
+
+
+def _truncated(logits: Array, ids: Ids) -> Iterator[Candidate]:
+    expected = gather(log_softmax(logits), ids)
+    for name, inside, mass in _supports(logits, ids):
         if inside.sum() >= FEWEST and float(np.abs(mass[inside]).max()) > 0.01:
             why = f"the values are normalised over the kept tokens only (they match {name})"
-            yield "logprob.truncated_support", why, values, inside  # type: ignore[misc]
+            yield "logprob.truncated_support", why, expected - mass, inside  # type: ignore[misc]
+
+
+def _rule_of_mask(logits: Array, ids: Ids, got: Array, masked: Mask, tolerance: float) -> str:
+    """The rule that masks just these tokens and whose kept ones are normalised among themselves; empty for none."""
+    expected = gather(log_softmax(logits), ids)
+    for name, inside, mass in _supports(logits, ids):
+        if np.array_equal(inside, ~masked) and _near(got[inside], (expected - mass)[inside], tolerance):
+            return name
+    return ""
 
 
 def _temperatures(logits: Array, ids: Ids) -> Iterator[Candidate]:
