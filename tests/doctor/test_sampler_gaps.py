@@ -114,3 +114,34 @@ def test_noise_on_every_token_is_neither(make_log):
 
 def test_a_gap_within_rounding_is_left_alone_even_where_it_is_one_sided(make_log):
     assert failures(found(make_log, cut("top_p", 0.995))) == set()
+
+
+def gaps_of(log, change):
+    """Early rows get other sampler log-probs: ``change`` of the trainer's, by step."""
+    for row in log.rollouts:
+        trainer = np.array(row["old_logprobs"])
+        row["sampler_logprobs"] = change(row["step"], trainer).tolist()
+    return log.diagnose()
+
+
+def test_a_gap_that_is_not_there_at_the_first_step_is_no_temperature(make_log):
+    def older(step, trainer):
+        return trainer if step == 1 else np.minimum(1.3 * trainer + 0.05, 0)
+
+    log = make_log(end=0.35)
+    assert failures(gaps_of(log, older)).isdisjoint({"logprob.temperature", "logprob.truncated_support"})
+
+
+@pytest.mark.parametrize(("value", "words"), [(0.6, 32), (1.6, 32)])
+def test_a_temperature_shows_where_hardly_any_token_is_likely(make_log, value, words):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 1.2, (16 * TOKENS, words))
+    trainer, sampler = log_softmax(logits), log_softmax(logits / value)
+    ids = (np.cumsum(np.exp(sampler), -1) < rng.random((16 * TOKENS, 1))).sum(-1).clip(max=words - 1)
+    first, second = (np.take_along_axis(x, ids[:, None], -1).reshape(16, TOKENS) for x in (trainer, sampler))
+    assert (first > np.log(0.5)).mean() < 0.03
+    log = make_log(steps=15, groups=2, end=0.35)
+    for number, row in enumerate(log.rollouts):
+        row |= dict.fromkeys(("old_logprobs", "logprobs", "ref_logprobs"), first[number % 16].tolist())
+        row |= {"sampler_logprobs": second[number % 16].tolist(), "token_ids": [1] * TOKENS}
+    assert log.diagnose().root_cause.id == "logprob.temperature"

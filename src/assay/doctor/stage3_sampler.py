@@ -45,8 +45,9 @@ class _Ratios:
         above, below: shares of the tokens whose trainer log-prob is above or below the sampler's beyond rounding.
         mean, error: mean of the ratio and its standard error.
         raised: of the likely tokens' differences, the part (by size) in which the sampler is above; 0..1.
-        fit: the part of the differences' variance that is proportional to the trainer's log-prob.
+        fit: the part of the differences' variance that goes with the trainer's log-prob.
         slope: of the sampler's log-probs on the trainer's.
+        through_zero: whether that line says that a token of log-prob 0 has no difference.
     """
 
     above: float
@@ -56,6 +57,7 @@ class _Ratios:
     raised: float
     fit: float
     slope: float
+    through_zero: bool
 
     @property
     def truncated(self) -> bool:
@@ -66,7 +68,8 @@ class _Ratios:
     @property
     def tempered(self) -> str:
         """``sharper`` or ``flatter`` for a sampler at another temperature; empty otherwise."""
-        if self.fit > 0.9 and abs(self.slope - 1) > 0.1 and self.slope > 0.2:
+        one_line = self.fit > (0.9 if self.truncated else 0.8) and (self.through_zero or not self.truncated)
+        if one_line and abs(self.slope - 1) > 0.1 and self.slope > 0.25:
             return "sharper" if self.slope > 1 else "flatter"
         if self.truncated or self.mean - 5 * self.error > 1 + GAP_WARN:
             return ""
@@ -78,10 +81,11 @@ class _Ratios:
 def _ratios(pairs: Pairs) -> _Ratios:
     gap = pairs.gap
     ratio = np.exp(np.minimum(gap, 20.0))
-    fit, slope = _proportion(pairs)
+    fit, slope, through_zero = _line(pairs)
     return _Ratios(
         above=float((gap > ROUNDING).mean()), below=float((gap < -ROUNDING).mean()), mean=float(ratio.mean()),
         error=float(ratio.std() / math.sqrt(ratio.size)), raised=_raised(pairs), fit=fit, slope=slope,
+        through_zero=through_zero,
     )  # fmt: skip
 
 
@@ -95,21 +99,22 @@ def _raised(pairs: Pairs) -> float:
     parts: list[float] = []
     for side in (pairs.first, pairs.second):
         gap = pairs.gap[side > math.log(0.5)]
-        clear = gap.size >= 10 and abs(float(gap.mean())) > 5 * float(gap.std()) / math.sqrt(gap.size)
+        clear = gap.size >= max(10, 0.03 * side.size) and abs(float(gap.mean())) > 5 * float(
+            gap.std()
+        ) / math.sqrt(gap.size)
         parts.append(float(np.maximum(-gap, 0).sum() / np.abs(gap).sum()) if clear else 0.5)
     return min(parts, key=lambda part: abs(part - 0.5))
 
 
-def _proportion(pairs: Pairs) -> tuple[float, float]:
-    """(Part of the gap's variance that is proportional to the trainer's log-prob, slope of sampler on trainer)."""
+def _line(pairs: Pairs) -> tuple[float, float, bool]:
+    """(Fit of the gap by a line in the trainer's log-prob, slope of sampler on trainer, whether it meets 0 at 0)."""
     x, gap = pairs.first - pairs.first.mean(), pairs.gap - pairs.gap.mean()
     power, other = float((x * x).sum()), float((gap * gap).sum())
     if power <= 0 or other <= 0:
-        return 0.0, 1.0
+        return 0.0, 1.0, False
     slope = float((x * gap).sum()) / power
     offset = abs(float(pairs.gap.mean() - slope * pairs.first.mean()))
-    through_zero = offset < 0.1 * float(np.abs(pairs.gap).mean())
-    return (slope * slope * power / other if through_zero else 0.0), 1 - slope
+    return slope * slope * power / other, 1 - slope, offset < 0.1 * float(np.abs(pairs.gap).mean())
 
 
 def _shape_of_gap(view: View) -> tuple[_Ratios, dict[str, Any]] | None:
@@ -127,12 +132,13 @@ def _shape_of_gap(view: View) -> tuple[_Ratios, dict[str, Any]] | None:
 
 
 def _plain(view: View) -> bool:
-    """Whether the early gap is more than rounding, of values that can be log-probs, and no other text's."""
+    """Whether the gap is more than rounding from the first step on, of log-probs, and of the same text."""
     pairs = _early_pairs(view)
     return (
         pairs is not None
         and max(pairs.first.max(), pairs.second.max()) <= ABOVE_ZERO
         and float(np.abs(pairs.gap).mean()) > GAP_WARN
+        and float(gap_by_step(view)[0]) > GAP_WARN / 2
         and abs(float(np.median(pairs.gap))) < 2.5
     )
 
