@@ -73,6 +73,23 @@ def test_ids_that_hold_the_prompt_are_said_to(more, columns):
     assert item.summary == "the ids hold the prompt too; each other id has its log-prob"
 
 
+def test_a_prompt_with_one_completion_goes_with_the_others():
+    rows = of_prompts(lambda asked, own: (asked + own, len(own)))
+    item = found(
+        [*rows, *of_prompts(lambda asked, own: (asked + own, len(own)), prompts=1, size=1, seed=7)], ID
+    )
+    assert item.status == "pass"
+    alone = [row | {"prompt_id": f"alone{n}"} for n, row in enumerate(rows[:2])]
+    item = found([*rows, *alone], ID)
+    assert (item.status, item.evidence["with_prompt"]) == ("pass", len(rows) + 2)
+
+
+def test_a_common_start_does_not_hide_ids_that_were_encoded_again():
+    start = [5, 6, 7, 8, 9, 5, 6, 7, 8]
+    rows = of_prompts(lambda asked, own: ([*start, *own, *own[: len(own) // 2]], len(start) + len(own)))
+    assert found(rows, ID).status == "fail"
+
+
 def test_padding_needs_no_logprob():
     rows = of_prompts(lambda asked, own: ([*own, 2, *[0] * (12 - len(own))], len(own) + 1))
     config = {"pad_token_id": 0, "eos_token_id": 2}

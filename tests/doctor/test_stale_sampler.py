@@ -117,6 +117,14 @@ def test_a_jump_of_the_gap_is_no_growth():
     assert found(rows).status == "pass"
 
 
+@pytest.mark.parametrize("start", [0, 18])
+def test_growth_below_rounding_is_no_growth(start):
+    def gap(step):
+        return 0.002 + 0.0008 * max(0, step - start) if start else 0.002 + 0.0004 * step
+
+    assert found(steps(30, lambda step: step, keep=("gap",), gap=gap)).status == "pass"
+
+
 def test_versions_of_the_rollouts_that_stop(make_log):
     log = make_log(logged_every=2)
     for row in log.rollouts:
