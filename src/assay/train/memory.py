@@ -97,7 +97,20 @@ def _activations(policy: Policy, config: RunConfig, rows: int, prompt_tokens: in
     layer = tokens * (6 * hidden + 3 * (hidden + pair) + 4 * inner)
     layer += rows * (prompt_tokens + config.max_new_tokens) * pair
     kept = 1 if config.gradient_checkpointing else layers_of(policy.module)
-    return int(4 * (layer * kept + tokens * hidden * layers_of(policy.module)))
+    return int(4 * (layer * kept + tokens * hidden * layers_of(policy.module))) + _made_matrices(
+        policy, config
+    )
+
+
+def _made_matrices(policy: Policy, config: RunConfig) -> int:
+    """Bytes of the joined and folded matrices that the fast path makes for a pass and keeps for its gradient."""
+    weights = None if config.gradient_checkpointing else policy.llama_weights(1)
+    if weights is None:
+        return 0
+    joined = sum(part.numel() for layer in weights.layers for part in (*layer.qkv, *layer.gate_up))
+    others = sum(part.numel() for layer in weights.layers for part in (layer.out, layer.down))
+    half = 2 * (joined + others) if policy.dtype == "bfloat16" else 0
+    return 2 * 4 * joined + half + (4 * others if config.lora is not None else 0)
 
 
 def lora_parameters(module: Any, options: LoraOptions) -> int:
