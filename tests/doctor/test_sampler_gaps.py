@@ -72,7 +72,17 @@ CUTS = [("top_p", p) for p in (0.3, 0.6, 0.8, 0.9, 0.95)]
 CUTS += [("top_k", k) for k in (1, 3, 5, 10)] + [("min_p", share) for share in (0.05, 0.1, 0.2)]
 
 
-@pytest.mark.parametrize(("words", "noise", "seed"), [(300, 0.004, 0), (300, 0.02, 1), (1000, 0.004, 2)])
+WORLDS = pytest.mark.parametrize(
+    ("words", "noise", "seed"),
+    [
+        (300, 0.004, 0),
+        pytest.param(300, 0.02, 1, marks=pytest.mark.slow),
+        pytest.param(1000, 0.004, 2, marks=pytest.mark.slow),
+    ],
+)
+
+
+@WORLDS
 @pytest.mark.parametrize(("kind", "value"), CUTS)
 def test_a_truncated_sampler_is_named(make_log, kind, value, words, noise, seed):
     root = found(make_log, cut(kind, value), seed, words, noise).root_cause
@@ -87,7 +97,7 @@ def test_the_kept_mass_is_the_mean_ratio(make_log):
     assert f"{np.exp(trainer - sampler).mean():.0%}" in root.summary
 
 
-@pytest.mark.parametrize(("words", "noise", "seed"), [(300, 0.004, 0), (300, 0.02, 1), (1000, 0.004, 2)])
+@WORLDS
 @pytest.mark.parametrize("value", [0.5, 0.6, 0.7, 0.8, 0.9, 1.2, 1.3, 1.5])
 def test_a_temperature_on_one_side_is_named(make_log, value, words, noise, seed):
     root = found(make_log, divided(value), seed, words, noise).root_cause

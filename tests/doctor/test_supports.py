@@ -45,7 +45,7 @@ CUTS += [("top_k", k) for k in (2, 3, 7, 8)] + [("min_p", share) for share in (0
 
 
 @pytest.mark.parametrize(("words", "scale", "noise"), [(32, 2.0, 0.0), (32, 2.0, 0.004), (500, 3.0, 0.0)])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 @pytest.mark.parametrize(("kind", "value"), CUTS)
 def test_any_threshold_is_found(kind, value, seed, words, scale, noise):
     found = explain_cut(kind, value, seed, words=words, scale=scale, noise=noise)
