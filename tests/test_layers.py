@@ -9,7 +9,7 @@ import pytest
 
 SRC = Path(__file__).parents[1] / "src" / "assay"
 LAYER = {
-    "errors": 0, "config": 0, "records": 0,
+    "errors": 0, "key_names": 0, "config": 0, "records": 0,
     "stats": 1, "rewards": 1, "tasks": 1, "maths": 1,
     "hacking": 2, "models": 2, "engines": 2,
     "algos": 3, "audit": 3, "doctor": 3,

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from assay.errors import BadInput, nearest
+from assay.errors import BadInput
+from assay.key_names import unknown_key
 
 GROUP_BASELINES = ("group_mean", "leave_one_out", "group_standardised")
 GROUP_METHODS = ("rloo", "grpo", "dr_grpo", "dapo", "gspo", "cispo")
@@ -325,24 +326,6 @@ class RunConfig(ModelOptions):
                 "moving_average or none"
             )
         return self
-
-
-ELSEWHERE = {
-    "lr": "learning_rate", "num_generations": "group_size", "n": "group_size", "max_steps": "steps",
-    "max_completion_length": "max_new_tokens", "max_tokens": "max_new_tokens", "max_response_length": "max_new_tokens",
-    "per_device_train_batch_size": "micro_batch_size", "train_batch_size": "batch_size",
-    "beta": "algorithm_options.kl_coef", "kl_loss_coef": "algorithm_options.kl_coef",
-    "num_iterations": "algorithm_options.epochs",
-    "model_name_or_path": "model", "reward_funcs": "reward", "reward_fn": "reward", "output_dir": "--out",
-    "report_to": "tracker", "bf16": "dtype=bfloat16", "use_vllm": "vllm.colocated=true", "eval_steps": "eval_every",
-}  # fmt: skip
-"""What other trainers call some of the keys."""
-
-
-def unknown_key(key: str, known: Iterable[str]) -> str:
-    """What to say of a key that there is not."""
-    hint = f"; here it is {ELSEWHERE[key]!r}" if key in ELSEWHERE else nearest(key, known)
-    return f"unknown key {key!r}{hint}"
 
 
 def known_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[str]:

@@ -2,31 +2,14 @@
 
 import numpy as np
 import pytest
+from tests.doctor.truncation import log_softmax, truncated
 
 TOKENS = 45
 
 
-def log_softmax(logits):
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-
-
 def cut(kind, value):
     """Logits to logits of a sampler that keeps the most likely tokens only."""
-
-    def change(rng, logits):
-        order = np.argsort(-logits, -1)
-        mass = np.take_along_axis(np.exp(log_softmax(logits)), order, -1)
-        kept = {
-            "top_p": np.cumsum(mass, -1) - mass < value,
-            "top_k": np.broadcast_to(np.arange(mass.shape[-1]) < value, mass.shape),
-            "min_p": mass >= value * mass[:, :1],
-        }[kind]
-        mask = np.zeros(logits.shape, bool)
-        np.put_along_axis(mask, order, kept, -1)
-        return np.where(mask, logits, -1e9)
-
-    return change
+    return lambda rng, logits: truncated(logits, kind, value)
 
 
 def divided(temperature):

@@ -2,27 +2,10 @@
 
 import numpy as np
 import pytest
+from tests.doctor.truncation import log_softmax, truncated
 
 from assay.doctor.gathers import explain
 from assay.records.run_record import Logits
-
-
-def log_softmax(logits):
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-
-
-def truncated(logits, kind, value, fill=-1e9):
-    order = np.argsort(-logits, -1)
-    mass = np.take_along_axis(np.exp(log_softmax(logits)), order, -1)
-    kept = {
-        "top_p": np.cumsum(mass, -1) - mass < value,
-        "top_k": np.broadcast_to(np.arange(mass.shape[-1]) < value, mass.shape),
-        "min_p": mass >= value * mass[..., :1],
-    }[kind]
-    mask = np.zeros(logits.shape, bool)
-    np.put_along_axis(mask, order, kept, -1)
-    return log_softmax(np.where(mask, logits, fill))
 
 
 def excerpt(change, seed, words=32, scale=2.0, noise=0.0, sampled=True):
@@ -53,7 +36,7 @@ def test_any_threshold_is_found(kind, value, seed, words, scale, noise):
 
 
 def explain_cut(kind, value, seed, fill=-1e9, **more):
-    return excerpt(lambda logits: truncated(logits, kind, value, fill), seed, **more)
+    return excerpt(lambda logits: log_softmax(truncated(logits, kind, value, fill)), seed, **more)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ import re
 import pytest
 
 from assay.algos.recipes import option_names
-from assay.config import ELSEWHERE, RunConfig, build_config, known_keys, override
+from assay.config import RunConfig, build_config, known_keys, override
 from assay.errors import BadInput
+from assay.key_names import ELSEWHERE
 from assay.train.recipe import load_recipe, recipe_names
 
 

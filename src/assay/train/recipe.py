@@ -14,8 +14,9 @@ from typing import Any
 import yaml
 
 from assay.algos.recipes import option_names
-from assay.config import RunConfig, build_config, known_keys, override, unknown_key
+from assay.config import RunConfig, build_config, known_keys, override
 from assay.errors import BadInput, nearest
+from assay.key_names import unknown_key
 from assay.train.setup import algorithm_of
 
 OWN_KEYS = ("title", "about", "arms", "more_arms", "scripted")

@@ -2,27 +2,14 @@
 
 import numpy as np
 import pytest
+from tests.doctor.truncation import log_softmax, truncated
 
 from assay.doctor import check_logprobs
 
 
-def log_softmax(logits):
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-
-
 def scorer(kind, value, fill):
     def fn(logits, ids):
-        order = np.argsort(-logits, -1)
-        mass = np.take_along_axis(np.exp(log_softmax(logits)), order, -1)
-        kept = {
-            "top_p": np.cumsum(mass, -1) - mass < value,
-            "top_k": np.broadcast_to(np.arange(mass.shape[-1]) < value, mass.shape),
-            "min_p": mass >= value * mass[..., :1],
-        }[kind]
-        mask = np.zeros(logits.shape, bool)
-        np.put_along_axis(mask, order, kept, -1)
-        values = log_softmax(np.where(mask, logits, fill))
+        values = log_softmax(truncated(logits, kind, value, fill))
         return np.take_along_axis(values, ids[..., None], -1)[..., 0]
 
     return fn
